@@ -1,0 +1,3 @@
+//! How blocks, segments, logs and manifests look on disk.
+
+pub mod block;

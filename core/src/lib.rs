@@ -1,0 +1,45 @@
+//! Strandline's runtime-free heart: ids, values, catalog, codecs, formats, version resolution, fill and
+//! bucket logic, the x_rev ledger and the cross-core queue. Nothing here opens a file, reads a clock or
+//! starts a task: it takes those through the traits of [`io`].
+//!
+//! # Map
+//! | module | holds |
+//! |---|---|
+//! | [`error`] | errors with SQLSTATE |
+//! | [`limits`] | every limit with its name, default and reason |
+//! | [`ids`], [`xid`], [`time`], [`value`] | numbers, ids, time, cells and batches |
+//! | [`schema`] | tables and columns as the catalog knows them |
+//! | [`scan`] | what a shard can be asked |
+//! | [`routing`] | which shard a key lives on (frozen) |
+//! | [`io`] | the seam to files, clock, randomness and tasks |
+//! | [`sync`] | the switch between std's and loom's atomics |
+//! | [`revision`] | x_rev and xid allocation, the ledger, the watermark |
+//! | [`queue`] | rings between cores |
+//! | [`codec`], [`format`] | how columns, blocks, segments, logs and manifests look on disk |
+//! | [`stream`] | timeseries: batches, memtable, merge, fill, buckets |
+//! | [`keyed`] | rows tables: versions, resolution, the feed |
+//!
+//! Change a format: also its byte table in `docs/format.md`, its version, and a new fixture under
+//! `tests/fixtures`. Change a limit: nothing else; `limits` is the only place.
+
+#![deny(missing_docs)]
+
+pub mod codec;
+pub mod error;
+pub mod format;
+pub mod ids;
+pub mod io;
+pub mod keyed;
+pub mod limits;
+pub mod queue;
+pub mod revision;
+pub mod routing;
+pub mod scan;
+pub mod schema;
+pub mod stream;
+pub mod sync;
+pub mod time;
+pub mod value;
+pub mod xid;
+
+pub use error::{Error, Result, SqlState};

@@ -1,0 +1,3 @@
+//! Timeseries: batches on their way in, memtable, merge, fill, buckets.
+
+pub mod batch;

@@ -1,0 +1,2 @@
+//! The strandline binary.
+fn main() {}
