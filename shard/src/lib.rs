@@ -1,1 +1,11 @@
-//! Shards.
+//! Strandline's shards: the actor that owns one slice of every table, the coordinator beside it, and the
+//! engine that a session talks to.
+//!
+//! # Map
+//! | module | holds |
+//! |---|---|
+//! | [`api`] | what the engine does for a session |
+
+#![deny(missing_docs)]
+
+pub mod api;
