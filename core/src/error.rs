@@ -196,7 +196,12 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// An error with its code and its one line.
     pub fn new(state: SqlState, message: impl Into<String>) -> Self {
-        Error(Box::new(Inner { state, message: message.into(), hint: None, position: None }))
+        Error(Box::new(Inner {
+            state,
+            message: message.into(),
+            hint: None,
+            position: None,
+        }))
     }
 
     /// `0A000`.
@@ -261,10 +266,11 @@ impl std::error::Error for Error {}
 impl From<std::io::Error> for Error {
     fn from(e: std::io::Error) -> Self {
         match e.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                Error::new(SqlState::DiskFull, format!("no space left on the disk: {e}"))
-                    .hint("free space on the data directory's file system; writes resume by themselves")
-            }
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Error::new(
+                SqlState::DiskFull,
+                format!("no space left on the disk: {e}"),
+            )
+            .hint("free space on the data directory's file system; writes resume by themselves"),
             _ => Error::new(SqlState::IoError, format!("input/output error: {e}")),
         }
     }

@@ -27,9 +27,17 @@ pub enum FileMode {
 /// A directory tree. Paths are relative to its root, with `/` between parts, never beginning with one.
 pub trait Disk {
     /// Makes an empty file, replacing one that is there. Its name is durable only after [`Disk::sync_dir`].
-    fn create<'a>(&'a self, path: &'a str, mode: FileMode) -> LocalFuture<'a, io::Result<Rc<dyn File>>>;
+    fn create<'a>(
+        &'a self,
+        path: &'a str,
+        mode: FileMode,
+    ) -> LocalFuture<'a, io::Result<Rc<dyn File>>>;
     /// Opens a file that is there, for reading and writing.
-    fn open<'a>(&'a self, path: &'a str, mode: FileMode) -> LocalFuture<'a, io::Result<Rc<dyn File>>>;
+    fn open<'a>(
+        &'a self,
+        path: &'a str,
+        mode: FileMode,
+    ) -> LocalFuture<'a, io::Result<Rc<dyn File>>>;
     /// Renames, replacing the target in one step. Durable after [`Disk::sync_dir`].
     fn rename<'a>(&'a self, from: &'a str, to: &'a str) -> LocalFuture<'a, io::Result<()>>;
     /// Removes a file.

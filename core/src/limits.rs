@@ -132,10 +132,12 @@ limits! {
 impl Limits {
     /// Sets a limit from its configuration value: a whole number, or for bytes a number with K, M, G or T.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
-        let info = Limits::ALL
-            .iter()
-            .find(|i| i.name == name)
-            .ok_or_else(|| Error::new(SqlState::UndefinedObject, format!("there is no limit named \"{name}\"")))?;
+        let info = Limits::ALL.iter().find(|i| i.name == name).ok_or_else(|| {
+            Error::new(
+                SqlState::UndefinedObject,
+                format!("there is no limit named \"{name}\""),
+            )
+        })?;
         let parsed = match info.unit {
             Unit::Bytes => parse_size(value),
             Unit::Count | Unit::Millis => value.trim().parse().ok(),
@@ -156,10 +158,16 @@ impl Limits {
     }
 
     /// The error of a limit that is reached, naming it, its value and where it is set.
-    pub fn exceeded(&self, name: &'static str, state: SqlState, what: impl std::fmt::Display) -> Error {
+    pub fn exceeded(
+        &self,
+        name: &'static str,
+        state: SqlState,
+        what: impl std::fmt::Display,
+    ) -> Error {
         let value = self.get(name).unwrap_or(0);
-        Error::new(state, format!("{what}: over the limit {name} = {value}"))
-            .hint(format!("raise {name} under [limits] in the configuration file"))
+        Error::new(state, format!("{what}: over the limit {name} = {value}")).hint(format!(
+            "raise {name} under [limits] in the configuration file"
+        ))
     }
 }
 

@@ -32,7 +32,10 @@ mod tests {
     fn the_hash_is_frozen() {
         // XXH3-64, seed 0, of the empty input: the value in xxHash's own test vectors.
         assert_eq!(hash64(b""), 0x2D06_8005_38D3_94C2);
-        assert_eq!(shard_of_hash(hash64(b""), 7).0, (0x2D06_8005_38D3_94C2u64 % 7) as u16);
+        assert_eq!(
+            shard_of_hash(hash64(b""), 7).0,
+            (0x2D06_8005_38D3_94C2u64 % 7) as u16
+        );
     }
 
     #[test]

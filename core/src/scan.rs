@@ -26,7 +26,10 @@ pub struct TsRange {
 
 impl TsRange {
     /// All of time.
-    pub const ALL: TsRange = TsRange { from: i64::MIN, to: i64::MAX };
+    pub const ALL: TsRange = TsRange {
+        from: i64::MIN,
+        to: i64::MAX,
+    };
     /// Whether nothing can lie in it.
     pub fn is_empty(self) -> bool {
         self.from > self.to
@@ -38,7 +41,10 @@ impl TsRange {
     /// What lies in both.
     #[must_use]
     pub fn intersect(self, other: TsRange) -> TsRange {
-        TsRange { from: self.from.max(other.from), to: self.to.min(other.to) }
+        TsRange {
+            from: self.from.max(other.from),
+            to: self.to.min(other.to),
+        }
     }
 }
 

@@ -174,7 +174,10 @@ pub struct Catalog {
 impl Catalog {
     /// From its tables.
     pub fn new(version: u64, tables: impl IntoIterator<Item = Arc<TableDef>>) -> Self {
-        let mut c = Catalog { version, ..Catalog::default() };
+        let mut c = Catalog {
+            version,
+            ..Catalog::default()
+        };
         for t in tables {
             c.by_name.insert(t.name.clone(), t.clone());
             c.by_id.insert(t.id, t);

@@ -73,13 +73,19 @@ impl Default for StrVec {
 impl StrVec {
     /// Empty.
     pub fn new() -> Self {
-        StrVec { offsets: vec![0], bytes: Vec::new() }
+        StrVec {
+            offsets: vec![0],
+            bytes: Vec::new(),
+        }
     }
     /// Empty, with room for `n` strings.
     pub fn with_capacity(n: usize) -> Self {
         let mut offsets = Vec::with_capacity(n + 1);
         offsets.push(0);
-        StrVec { offsets, bytes: Vec::new() }
+        StrVec {
+            offsets,
+            bytes: Vec::new(),
+        }
     }
     /// Adds one. A `StrVec` holds at most 4 GiB; callers cut batches long before (see `Limits`).
     pub fn push(&mut self, s: &str) {
@@ -88,7 +94,8 @@ impl StrVec {
     /// Adds bytes that need not be UTF-8 (keys of the keyed store).
     pub fn push_bytes(&mut self, s: &[u8]) {
         self.bytes.extend_from_slice(s);
-        self.offsets.push(u32::try_from(self.bytes.len()).expect("a string batch stays below 4 GiB"));
+        self.offsets
+            .push(u32::try_from(self.bytes.len()).expect("a string batch stays below 4 GiB"));
     }
     /// How many strings.
     pub fn len(&self) -> usize {
@@ -133,7 +140,8 @@ impl StrVec {
     pub fn replace_last(&mut self, s: &str) {
         if self.offsets.len() > 1 {
             self.offsets.pop();
-            self.bytes.truncate(self.offsets[self.offsets.len() - 1] as usize);
+            self.bytes
+                .truncate(self.offsets[self.offsets.len() - 1] as usize);
         }
         self.push(s);
     }
@@ -238,15 +246,27 @@ pub struct ColumnBuilder {
 impl ColumnBuilder {
     /// For numbers.
     pub fn f64() -> Self {
-        Self { data: ColumnData::F64(Vec::new()), valid: Vec::new(), nulls: 0 }
+        Self {
+            data: ColumnData::F64(Vec::new()),
+            valid: Vec::new(),
+            nulls: 0,
+        }
     }
     /// For what the engine counts.
     pub fn i64() -> Self {
-        Self { data: ColumnData::I64(Vec::new()), valid: Vec::new(), nulls: 0 }
+        Self {
+            data: ColumnData::I64(Vec::new()),
+            valid: Vec::new(),
+            nulls: 0,
+        }
     }
     /// For text.
     pub fn str() -> Self {
-        Self { data: ColumnData::Str(StrVec::new()), valid: Vec::new(), nulls: 0 }
+        Self {
+            data: ColumnData::Str(StrVec::new()),
+            valid: Vec::new(),
+            nulls: 0,
+        }
     }
     /// For a stored kind.
     pub fn of(kind: Kind) -> Self {
@@ -295,7 +315,10 @@ impl ColumnBuilder {
     }
     /// The column.
     pub fn finish(self) -> Column {
-        Column { data: self.data, valid: (self.nulls > 0).then_some(self.valid) }
+        Column {
+            data: self.data,
+            valid: (self.nulls > 0).then_some(self.valid),
+        }
     }
 }
 

@@ -157,22 +157,42 @@ pub trait Engine {
     /// Line protocol: makes the timeseries table and the channels that are missing, and widens undeclared
     /// labels (BOOL → INT → DOUBLE). `Err` when the table is of another family. Columns that are there with
     /// a label at least as wide, or declared, stay as they are: the caller looks at the answer.
-    fn ensure_columns<'a>(&'a self, table: &'a str, columns: Vec<ColumnSpec>) -> LocalFuture<'a, Result<Arc<TableDef>>>;
+    fn ensure_columns<'a>(
+        &'a self,
+        table: &'a str,
+        columns: Vec<ColumnSpec>,
+    ) -> LocalFuture<'a, Result<Arc<TableDef>>>;
 
     /// Writes fragments; each batch goes to the shard of its entities. Answers once all are durable and
     /// visible.
-    fn write_stream(&self, table: TableId, batches: Vec<(ShardId, StreamBatch)>) -> LocalFuture<'_, Result<()>>;
+    fn write_stream(
+        &self,
+        table: TableId,
+        batches: Vec<(ShardId, StreamBatch)>,
+    ) -> LocalFuture<'_, Result<()>>;
     /// Inserts rows; values stand in the order of `columns`, absent columns are NULL.
     fn insert_rows(
-        &self, table: TableId, columns: Vec<ColumnId>, rows: Vec<Vec<Value>>,
+        &self,
+        table: TableId,
+        columns: Vec<ColumnId>,
+        rows: Vec<Vec<Value>>,
     ) -> LocalFuture<'_, Result<Vec<InsertedRow>>>;
     /// `UPDATE … WHERE xid = … [AND x_rev = …]`. The new version, or `None` when the row is missing, deleted
     /// or has moved on.
     fn update_row(
-        &self, table: TableId, xid: Xid, expected: Option<Rev>, set: Vec<(ColumnId, Value)>,
+        &self,
+        table: TableId,
+        xid: Xid,
+        expected: Option<Rev>,
+        set: Vec<(ColumnId, Value)>,
     ) -> LocalFuture<'_, Result<Option<Version>>>;
     /// `DELETE … WHERE xid = … [AND x_rev = …]`. The tombstone, or `None` as for UPDATE.
-    fn delete_row(&self, table: TableId, xid: Xid, expected: Option<Rev>) -> LocalFuture<'_, Result<Option<Version>>>;
+    fn delete_row(
+        &self,
+        table: TableId,
+        xid: Xid,
+        expected: Option<Rev>,
+    ) -> LocalFuture<'_, Result<Option<Version>>>;
 
     /// Rows of a timeseries table; entities in no order, rows of one entity by ts.
     fn scan_stream(&self, scan: StreamScan) -> LocalFuture<'_, Result<Box<dyn BatchStream>>>;

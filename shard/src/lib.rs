@@ -5,7 +5,9 @@
 //! | module | holds |
 //! |---|---|
 //! | [`api`] | what the engine does for a session |
+//! | [`store`] | what the two stores share |
 
 #![deny(missing_docs)]
 
 pub mod api;
+pub mod store;

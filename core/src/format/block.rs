@@ -14,7 +14,10 @@ pub struct Bitmap {
 impl Bitmap {
     /// All false.
     pub fn new(len: usize) -> Self {
-        Bitmap { words: vec![0; len.div_ceil(64)], len }
+        Bitmap {
+            words: vec![0; len.div_ceil(64)],
+            len,
+        }
     }
     /// From words; bits past `len` must be zero.
     pub fn from_words(words: Vec<u64>, len: usize) -> Option<Self> {
@@ -194,7 +197,10 @@ pub struct BlockMeta {
 impl BlockMeta {
     /// The chunk of a column, if any row of the block has a cell of it.
     pub fn chunk(&self, id: ColumnId) -> Option<&ChunkMeta> {
-        self.chunks.binary_search_by_key(&id, |c| c.id).ok().map(|i| &self.chunks[i])
+        self.chunks
+            .binary_search_by_key(&id, |c| c.id)
+            .ok()
+            .map(|i| &self.chunks[i])
     }
 }
 

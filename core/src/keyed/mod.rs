@@ -20,12 +20,18 @@ impl Version {
     /// The value of a column; NULL when it has none.
     pub fn value(&self, column: ColumnId) -> &Value {
         static NULL: Value = Value::Null;
-        self.values.binary_search_by_key(&column, |(c, _)| *c).map_or(&NULL, |i| &self.values[i].1)
+        self.values
+            .binary_search_by_key(&column, |(c, _)| *c)
+            .map_or(&NULL, |i| &self.values[i].1)
     }
     /// Bytes held, for the memory budget.
     pub fn memory_bytes(&self) -> usize {
         std::mem::size_of::<Version>()
             + self.key.len()
-            + self.values.iter().map(|(_, v)| 8 + v.memory_bytes()).sum::<usize>()
+            + self
+                .values
+                .iter()
+                .map(|(_, v)| 8 + v.memory_bytes())
+                .sum::<usize>()
     }
 }

@@ -137,7 +137,12 @@ impl StreamBatchBuilder {
         {
             return last;
         }
-        let found = self.index.find(hash, |&i| batch.entities.get_bytes(i as usize) == entity.as_bytes()).copied();
+        let found = self
+            .index
+            .find(hash, |&i| {
+                batch.entities.get_bytes(i as usize) == entity.as_bytes()
+            })
+            .copied();
         let id = found.unwrap_or_else(|| {
             let id = batch.entities.len() as u32;
             batch.entities.push(entity);
@@ -154,7 +159,9 @@ impl StreamBatchBuilder {
     pub fn push_f64(&mut self, slot: usize, value: f64) {
         let row = self.batch.ts.len() - 1;
         let column = &mut self.batch.columns[slot];
-        let BatchCells::F64(cells) = &mut column.cells else { unreachable!("a number for a text slot") };
+        let BatchCells::F64(cells) = &mut column.cells else {
+            unreachable!("a number for a text slot")
+        };
         if place(&mut column.rows, cells.len(), row) {
             cells.push(value);
         } else if let Some(last) = cells.last_mut() {
@@ -166,7 +173,9 @@ impl StreamBatchBuilder {
     pub fn push_str(&mut self, slot: usize, value: &str) {
         let row = self.batch.ts.len() - 1;
         let column = &mut self.batch.columns[slot];
-        let BatchCells::Str(cells) = &mut column.cells else { unreachable!("text for a number slot") };
+        let BatchCells::Str(cells) = &mut column.cells else {
+            unreachable!("text for a number slot")
+        };
         if place(&mut column.rows, cells.len(), row) {
             cells.push(value);
         } else {
