@@ -6,8 +6,11 @@
 //! |---|---|
 //! | [`api`] | what the engine does for a session |
 //! | [`store`] | what the two stores share |
+//! | `testing` | files, time and tasks for unit tests (feature `testing`) |
 
 #![deny(missing_docs)]
 
 pub mod api;
 pub mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
