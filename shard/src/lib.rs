@@ -5,12 +5,14 @@
 //! | module | holds |
 //! |---|---|
 //! | [`api`] | what the engine does for a session |
+//! | [`segment`] | segment files and the cache of their blocks |
 //! | [`store`] | what the two stores share |
 //! | `testing` | files, time and tasks for unit tests (feature `testing`) |
 
 #![deny(missing_docs)]
 
 pub mod api;
+pub mod segment;
 pub mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
