@@ -72,7 +72,7 @@ impl Bloom {
     pub fn shrink_to(&mut self, keys: usize) {
         let needed = (keys * BITS_PER_KEY).div_ceil(BLOCK_BYTES * 8).max(1);
         // A block's place is a fraction of the whole: places 2i and 2i + 1 become place i.
-        while self.blocks.len() % 2 == 0 && self.blocks.len() / 2 >= needed {
+        while self.blocks.len().is_multiple_of(2) && self.blocks.len() / 2 >= needed {
             self.blocks = self
                 .blocks
                 .chunks(2)
@@ -97,7 +97,7 @@ fn place(hash: u64, blocks: usize) -> (usize, [u32; 8]) {
     let h = (hash ^ (hash >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
     let h = h ^ (h >> 32);
     let h = h.wrapping_mul(0xD6E8_FEB8_6659_FD93);
-    let block = ((h >> 32) as u128 * blocks as u128 >> 32) as usize;
+    let block = (((h >> 32) as u128 * blocks as u128) >> 32) as usize;
     let low = h as u32;
     (block, SALT.map(|salt| 1 << (low.wrapping_mul(salt) >> 27)))
 }
