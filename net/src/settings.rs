@@ -422,7 +422,7 @@ fn format_duration(ms: u64) -> String {
         ("min", 60_000),
         ("s", 1000),
     ] {
-        if ms % factor == 0 {
+        if ms.is_multiple_of(factor) {
             return format!("{}{unit}", ms / factor);
         }
     }
@@ -603,7 +603,7 @@ mod tests {
     fn notices_below_the_level_stay_here() {
         let mut s = Settings::new("u");
         let warning = Notice::warning("01000", "w");
-        let notice = Notice::notice("n");
+        let notice = Notice::plain("n");
         assert!(s.wants(&warning) && s.wants(&notice));
         s.set("client_min_messages", Some("warning"), false, false)
             .unwrap();

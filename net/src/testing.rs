@@ -132,7 +132,6 @@ impl Drop for Pipe {
 }
 
 /// Sleeps of 7 ms are over at once; all others never end. Always asks to yield.
-#[derive(Default)]
 pub struct FakeTasks;
 
 impl Tasks for FakeTasks {

@@ -72,7 +72,7 @@ impl Notice {
         Self::new(NoticeSeverity::Warning, code, message)
     }
     /// A NOTICE.
-    pub fn notice(message: impl Into<String>) -> Self {
+    pub fn plain(message: impl Into<String>) -> Self {
         Self::new(NoticeSeverity::Notice, "00000", message)
     }
     /// An INFO.
@@ -196,7 +196,7 @@ pub async fn run(
             if engine.create_table(spec, if_not_exists).await? {
                 return Ok(Answer::words("CREATE TABLE").written());
             }
-            let mut notice = Notice::notice(format!("table \"{name}\" already exists, skipping"));
+            let mut notice = Notice::plain(format!("table \"{name}\" already exists, skipping"));
             notice.code = SqlState::DuplicateTable.code();
             notices.push(notice);
             Ok(Answer::words("CREATE TABLE"))
@@ -222,7 +222,7 @@ pub async fn run(
         }
         Plan::Checkpoint => {
             let folder = engine.checkpoint().await?;
-            notices.push(Notice::notice(format!("snapshot {folder}")));
+            notices.push(Notice::plain(format!("snapshot {folder}")));
             Ok(Answer::words("CHECKPOINT"))
         }
         Plan::Vacuum { table, verbose } => {
@@ -278,7 +278,7 @@ async fn drop_tables(
         if engine.drop_table(name, if_exists).await? {
             answer.wrote = true;
         } else {
-            notices.push(Notice::notice(format!(
+            notices.push(Notice::plain(format!(
                 "table \"{name}\" does not exist, skipping"
             )));
         }

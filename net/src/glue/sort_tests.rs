@@ -27,7 +27,7 @@ fn sorted(
     keep: Option<u64>,
     limits: Limits,
 ) -> Result<Vec<i64>> {
-    let tasks: Rc<dyn Tasks> = Rc::new(FakeTasks::default());
+    let tasks: Rc<dyn Tasks> = Rc::new(FakeTasks);
     block_on(async {
         let mut sorter = Sorter::new(order.to_vec(), keep, &Arc::new(limits), &tasks);
         for rows in batches {

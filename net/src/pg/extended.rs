@@ -244,18 +244,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     ) -> Result<(), Fail> {
         let prepared = self.statement(name)?.clone();
         let expected = prepared.parameters();
-        if values.len() != expected {
+        if values.count() != expected {
             return Err(protocol(format!(
                 "bind message supplies {} parameters, but prepared statement \"{name}\" requires {expected}",
-                values.len()
+                values.count()
             ))
             .into());
         }
-        if formats.len() > 1 && formats.len() != values.len() {
+        if formats.count() > 1 && formats.count() != values.count() {
             return Err(protocol(format!(
                 "bind message has {} parameter formats but {} parameters",
-                formats.len(),
-                values.len()
+                formats.count(),
+                values.count()
             ))
             .into());
         }
@@ -287,7 +287,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 let used = prepared.description.parameters.len();
                 let mut params: Vec<Datum> = Vec::with_capacity(used);
                 for (i, value) in values.iter().enumerate().take(used) {
-                    let format = match formats.len() {
+                    let format = match formats.count() {
                         1 => formats.get(0),
                         _ => formats.get(i),
                     };
@@ -445,7 +445,7 @@ fn result_formats(codes: Codes<'_>, columns: usize) -> Result<Formats> {
             format!("unsupported format code: {other}"),
         )),
     };
-    match codes.len() {
+    match codes.count() {
         0 => Ok(Formats::TEXT),
         1 => Ok(Formats::All { binary: binary(0)? }),
         n if n == columns => Ok(Formats::Each((0..n).map(binary).collect::<Result<_>>()?)),

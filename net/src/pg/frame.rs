@@ -223,7 +223,7 @@ pub struct Codes<'a>(&'a [u8]);
 
 impl Codes<'_> {
     /// How many.
-    pub fn len(self) -> usize {
+    pub fn count(self) -> usize {
         self.0.len() / 2
     }
     /// The i-th.
@@ -255,7 +255,7 @@ pub struct Params<'a> {
 
 impl<'a> Params<'a> {
     /// How many.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.count
     }
     /// One after the other; `None` for NULL.
