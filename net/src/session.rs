@@ -291,14 +291,16 @@ impl Session {
     }
 }
 
-/// `SHOW limits`: name, value, unit, description.
+/// What `SHOW limits` answers.
+pub const LIMITS_COLUMNS: [(&str, SqlType); 4] = [
+    ("name", SqlType::Text),
+    ("value", SqlType::Int8),
+    ("unit", SqlType::Text),
+    ("description", SqlType::Text),
+];
+
 fn limits_rows(limits: &Limits) -> Rows {
-    let columns = columns([
-        ("name", SqlType::Text),
-        ("value", SqlType::Int8),
-        ("unit", SqlType::Text),
-        ("description", SqlType::Text),
-    ]);
+    let columns = columns(LIMITS_COLUMNS);
     let row = |info: &strandline_core::limits::LimitInfo| {
         let value = limits.get(info.name).unwrap_or(info.default);
         let unit = match info.unit {

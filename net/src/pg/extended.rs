@@ -5,9 +5,9 @@ use super::frame::{Codes, Oids, Params, Target, protocol};
 use super::io::Fail;
 use super::out::Formats;
 use super::params::{self, declared_type, is_undeclared};
-use crate::glue::watch::Watch;
+use crate::glue::{self, watch::Watch};
 use crate::glue::{Answer, Rows, Tag};
-use crate::session::kind_of;
+use crate::session::{LIMITS_COLUMNS, kind_of};
 use futures_lite::{AsyncRead, AsyncWrite};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,6 +15,9 @@ use strandline_core::error::{Error, Result, SqlState};
 use strandline_sql::Statement;
 use strandline_sql::plan::{Description, Plan};
 use strandline_sql::types::{Datum, SqlType};
+
+/// What a client is told of an answer's columns.
+type Columns = Option<Vec<(String, SqlType)>>;
 
 /// A prepared statement.
 pub(super) struct Prepared {
@@ -113,10 +116,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 (cx.catalog.version, statement.describe(cx, &declared))
             });
             let mut description = described?;
-            // EXECUTE answers what the statement it names answers, which only the session knows.
-            if let Some(inner) = self.executed(statement)? {
-                description.columns = inner.description.columns.clone();
-            }
+            description.columns = self.told_columns(statement, description.columns)?;
             prepared.description = description;
             prepared.catalog_version.set(version);
         }
@@ -124,18 +124,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    /// The prepared statement that an EXECUTE names; `None` for any other statement.
-    fn executed(&self, statement: &Statement) -> Result<Option<Rc<Prepared>>> {
-        let execute = statement
-            .text()
-            .get(..7)
-            .is_some_and(|word| word.eq_ignore_ascii_case("execute"));
-        if !execute || statement.parameters() > 0 {
-            return Ok(None);
+    /// The columns of statements that `sql` alone cannot describe: EXECUTE answers what the statement it
+    /// names answers, SHOW and catalog questions what the session and the evaluator say.
+    fn told_columns(&self, statement: &Statement, described: Columns) -> Result<Columns> {
+        let first = statement.text().split(|c: char| !c.is_ascii_alphabetic());
+        let first = first.map(str::to_ascii_lowercase).next();
+        let asks = match first.as_deref() {
+            Some("execute" | "show" | "describe") => true,
+            // INSERT and its like have no columns to tell, and binding them with NULLs would be refused.
+            Some("insert" | "update" | "delete") => false,
+            _ => described.is_none(),
+        };
+        if !asks {
+            return Ok(described);
         }
-        match self.session.bind(statement, &[])? {
-            Plan::Execute { name, .. } => Ok(Some(self.statement(&name)?.clone())),
-            _ => Ok(None),
+        let nulls = vec![Datum::Null; statement.parameters()];
+        match self.session.bind(statement, &nulls)? {
+            Plan::Execute { name, .. } => Ok(self.statement(&name)?.description.columns.clone()),
+            Plan::System(query) => glue::system::describe(&self.session, &query).map(Some),
+            Plan::ShowSetting(Some(name)) if name == "limits" => {
+                let columns = LIMITS_COLUMNS.iter();
+                Ok(Some(columns.map(|&(n, t)| (n.to_owned(), t)).collect()))
+            }
+            _ => Ok(described),
         }
     }
 
@@ -227,7 +238,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let now = self.session.binding(prepared.insert_returns_none, |cx| {
             statement.describe(cx, &declared)
         })?;
-        if now.columns != prepared.description.columns {
+        let now = self.told_columns(statement, now.columns)?;
+        if now != prepared.description.columns {
             return Err(changed_type());
         }
         prepared.catalog_version.set(version);
