@@ -1,5 +1,6 @@
 //! Conversations over a pipe in memory, with `pgwire`'s codec at the other end.
 
+mod driver;
 mod extended;
 mod hostile;
 mod simple;
