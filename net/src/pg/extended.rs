@@ -358,11 +358,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         let mut watch = self.session.watch();
         let state = std::mem::replace(&mut portal.state, State::Done { select: false });
+        let mut kind = None;
         let (rows, tag) = match state {
             State::Bound(plan) => {
-                let kind = kind_of(&plan);
+                kind = Some(kind_of(&plan));
                 let answer = self.carry_out(plan, &mut watch).await?;
-                self.count(kind, began);
                 (self.described(&portal, answer.rows)?, answer.tag)
             }
             State::Running { rows, tag } => (Some(rows), tag),
@@ -389,6 +389,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 suspended = true;
                 portal.state = State::Running { rows, tag };
             }
+        }
+        if let Some(kind) = kind {
+            self.count(kind, began);
         }
         if suspended {
             self.send_notices();

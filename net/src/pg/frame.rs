@@ -136,8 +136,7 @@ impl Input {
         Poll::Ready(Ok(n))
     }
 
-    /// Puts bytes in as if they had been read.
-    #[cfg(any(test, fuzzing))]
+    /// Puts bytes in as if they had been read: for the fuzzer and the tests.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buf.truncate(self.end);
         self.buf.extend_from_slice(bytes);

@@ -294,7 +294,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 }
 
 /// Any bytes as a start-up packet, as frames and as parameter values: none may panic. For the fuzzer.
-#[cfg(any(test, fuzzing))]
 pub fn fuzz_entry(bytes: &[u8]) {
     let _ = startup::decode(bytes);
     let mut input = Input::default();
