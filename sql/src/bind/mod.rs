@@ -427,4 +427,6 @@ impl<'a> Binder<'a> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod refusals;
+#[cfg(test)]
+mod tests;

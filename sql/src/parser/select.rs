@@ -110,13 +110,8 @@ impl Parser<'_> {
         }
         self.expect_word("FROM")?;
         let table = self.table_name()?;
-        let alias = if self.eat_word("AS") {
-            Some(self.name()?)
-        } else if self.is_name() && !self.is_any_word(CLAUSES) {
-            Some(self.name()?)
-        } else {
-            None
-        };
+        let named = self.eat_word("AS") || (self.is_name() && !self.is_any_word(CLAUSES));
+        let alias = named.then(|| self.name()).transpose()?;
         let mut select = Select {
             items,
             table,
