@@ -1,5 +1,6 @@
 //! Every refusal that SPEC names, with its SQLSTATE, its position and its words.
 
+use super::tests::{error, plan};
 use crate::fuzz::with_context;
 use crate::parse;
 
@@ -516,4 +517,50 @@ fn refusals() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn bounds() {
+    let state = |sql: &str| error(sql).state().code();
+    let name = "n".repeat(128);
+    assert_eq!(state(&format!("SELECT {name} FROM tele")), "42622");
+    assert_eq!(state(&format!("CREATE TABLE {name} (a INT)")), "42622");
+    plan(&format!("CREATE TABLE {} (a INT)", "n".repeat(127)));
+    let deep = |open: &str, inner: &str, close: &str| {
+        format!("{}{inner}{}", open.repeat(5000), close.repeat(5000))
+    };
+    for cond in [
+        deep("(", "speed = 1", ")"),
+        deep("NOT ", "on_off", ""),
+        format!("speed = {}", deep("(", "1", ")")),
+        format!("speed = {}", deep("- ", "1", "")),
+        format!("speed = 1{}", " + 1".repeat(5000)),
+        format!("speed = 1{}", "::int".repeat(5000)),
+    ] {
+        assert_eq!(
+            state(&format!("SELECT speed FROM tele WHERE {cond}")),
+            "54001"
+        );
+    }
+    for query in [
+        deep("SELECT (", "1", ")"),
+        format!("SELECT {}", deep("(", "1", ")")),
+        format!("SELECT 1{}", " + 1".repeat(5000)),
+        format!("SELECT 1{}", " UNION SELECT 1".repeat(5000)),
+        format!("SELECT {}", deep("CASE WHEN true THEN ", "1", " END")),
+        format!("SELECT {}", deep("NOT ", "true", "")),
+    ] {
+        assert!(matches!(state(&query), "54001"), "{}", &query[..40]);
+    }
+    // Wide is not deep.
+    let list = vec!["'e'"; 20_000].join(", ");
+    plan(&format!("SELECT speed FROM tele WHERE entity IN ({list})"));
+    plan(&format!(
+        "SELECT speed FROM tele WHERE {}",
+        vec!["speed = 1"; 2000].join(" OR ")
+    ));
+    plan(&format!(
+        "SELECT 1 WHERE 1 IN ({})",
+        vec!["1"; 2000].join(", ")
+    ));
 }

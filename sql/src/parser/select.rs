@@ -77,7 +77,14 @@ impl Parser<'_> {
                 Kind::End => return None,
                 Kind::LParen => depth += 1,
                 Kind::RParen => depth = depth.saturating_sub(1),
-                Kind::Word if depth == 0 && self.raw(t).eq_ignore_ascii_case("from") => break,
+                // `a IS DISTINCT FROM b` is no clause.
+                Kind::Word
+                    if depth == 0
+                        && self.raw(t).eq_ignore_ascii_case("from")
+                        && !self.is_word(i - 1, "DISTINCT") =>
+                {
+                    break;
+                }
                 _ => {}
             }
             i += 1;
