@@ -214,11 +214,7 @@ impl Lexer<'_> {
                 _ => self.at += 1,
             }
         }
-        Err(syntax(
-            self.text,
-            start as u32,
-            "unterminated /* comment",
-        ))
+        Err(syntax(self.text, start as u32, "unterminated /* comment"))
     }
 
     fn unterminated(&self, what: &str) -> Error {
@@ -234,7 +230,10 @@ impl Lexer<'_> {
         let mut i = self.at + prefix + 1;
         let mut kind = Kind::Str;
         loop {
-            let Some(found) = self.bytes.get(i..).and_then(|b| b.iter().position(|c| *c == b'\''))
+            let Some(found) = self
+                .bytes
+                .get(i..)
+                .and_then(|b| b.iter().position(|c| *c == b'\''))
             else {
                 return Err(self.unterminated("quoted string"));
             };
@@ -327,11 +326,21 @@ impl Lexer<'_> {
         };
         let is = |at: usize, c: u8| b.get(at) == Some(&c);
         let not_digit = |at: usize| !b.get(at).is_some_and(u8::is_ascii_digit);
-        if !(digits(0, 4) && is(4, b'-') && digits(5, 2) && is(7, b'-') && digits(8, 2) && not_digit(10)) {
+        if !(digits(0, 4)
+            && is(4, b'-')
+            && digits(5, 2)
+            && is(7, b'-')
+            && digits(8, 2)
+            && not_digit(10))
+        {
             return None;
         }
         let mut len = 10;
-        if !(matches!(b.get(10), Some(b'T' | b't')) && digits(11, 2) && is(13, b':') && digits(14, 2)) {
+        if !(matches!(b.get(10), Some(b'T' | b't'))
+            && digits(11, 2)
+            && is(13, b':')
+            && digits(14, 2))
+        {
             return Some(len);
         }
         len = 16;
@@ -424,7 +433,8 @@ pub fn string_value(text: &str, token: Token) -> Result<String> {
 }
 
 fn inner(raw: &str, cut: usize) -> &str {
-    raw.get(cut..raw.len().saturating_sub(cut)).unwrap_or_default()
+    raw.get(cut..raw.len().saturating_sub(cut))
+        .unwrap_or_default()
 }
 
 /// What `'…'` of an `E'…'` says.
@@ -433,7 +443,12 @@ fn unescape(raw: &str) -> Result<String> {
     let mut out: Vec<u8> = Vec::with_capacity(body.len());
     let b = body.as_bytes();
     let mut i = 0;
-    let bad = |what: &str| Error::new(SqlState::SyntaxError, format!("invalid {what} in an E'…' string"));
+    let bad = |what: &str| {
+        Error::new(
+            SqlState::SyntaxError,
+            format!("invalid {what} in an E'…' string"),
+        )
+    };
     while let Some(&c) = b.get(i) {
         i += 1;
         if c == b'\'' {
@@ -476,7 +491,9 @@ fn unescape(raw: &str) -> Result<String> {
             }
             b'u' | b'U' => {
                 let width = if e == b'u' { 4 } else { 8 };
-                let hex = body.get(i..i + width).ok_or_else(|| bad("Unicode escape"))?;
+                let hex = body
+                    .get(i..i + width)
+                    .ok_or_else(|| bad("Unicode escape"))?;
                 let code = u32::from_str_radix(hex, 16).map_err(|_| bad("Unicode escape"))?;
                 i += width;
                 let ch = char::from_u32(code).ok_or_else(|| bad("Unicode escape"))?;
@@ -561,7 +578,14 @@ mod tests {
         );
         assert_eq!(
             kinds("a<=b--c\n<>/* x /* y */ z */!=::"),
-            [(Word, "a"), (Le, "<="), (Word, "b"), (Ne, "<>"), (Ne, "!="), (Cast, "::")]
+            [
+                (Word, "a"),
+                (Le, "<="),
+                (Word, "b"),
+                (Ne, "<>"),
+                (Ne, "!="),
+                (Cast, "::")
+            ]
         );
     }
 
@@ -572,22 +596,41 @@ mod tests {
             string_value(text, t)
         };
         assert_eq!(value("'it''s'").unwrap(), "it's");
-        assert_eq!(value(r"E'a\n\'\\\x41\101\u00e9'''").unwrap(), "a\n'\\AA\u{e9}'");
+        assert_eq!(
+            value(r"E'a\n\'\\\x41\101\u00e9'''").unwrap(),
+            "a\n'\\AA\u{e9}'"
+        );
         assert_eq!(value("$q$it's$q$").unwrap(), "it's");
         assert_eq!(value(r"'a\n'").unwrap(), r"a\n");
         for bad in [r"E'\0'", r"E'\xff'"] {
-            assert_eq!(value(bad).unwrap_err().state(), SqlState::CharacterNotInRepertoire);
+            assert_eq!(
+                value(bad).unwrap_err().state(),
+                SqlState::CharacterNotInRepertoire
+            );
         }
         assert!(value(r"E'\u12'").is_err());
     }
 
     #[test]
     fn what_does_not_end_is_refused_where_it_begins() {
-        for (text, at) in [("a 'b", 3), ("é \"b", 3), ("/* x", 1), ("$a$ b", 1), ("E'\\'", 1)] {
+        for (text, at) in [
+            ("a 'b", 3),
+            ("é \"b", 3),
+            ("/* x", 1),
+            ("$a$ b", 1),
+            ("E'\\'", 1),
+        ] {
             let e = tokenize(text, &Limits::default()).unwrap_err();
-            assert_eq!((e.state(), e.position()), (SqlState::SyntaxError, Some(at)), "{text}");
+            assert_eq!(
+                (e.state(), e.position()),
+                (SqlState::SyntaxError, Some(at)),
+                "{text}"
+            );
         }
-        let limits = Limits { statement_bytes: 4, ..Limits::default() };
+        let limits = Limits {
+            statement_bytes: 4,
+            ..Limits::default()
+        };
         assert_eq!(
             tokenize("12345", &limits).unwrap_err().state(),
             SqlState::ProgramLimitExceeded

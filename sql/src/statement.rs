@@ -18,10 +18,24 @@ pub struct Statement {
 }
 
 impl Statement {
-    pub(crate) fn new(source: Arc<str>, span: (u32, u32), parsed: Parsed, parameters: usize) -> Self {
+    pub(crate) fn new(
+        source: Arc<str>,
+        span: (u32, u32),
+        parsed: Parsed,
+        parameters: usize,
+    ) -> Self {
         // `$1` inside PREPARE is the inner statement's.
-        let parameters = if matches!(parsed, Parsed::Prepare { .. }) { 0 } else { parameters };
-        Statement { source, span, parsed, parameters }
+        let parameters = if matches!(parsed, Parsed::Prepare { .. }) {
+            0
+        } else {
+            parameters
+        };
+        Statement {
+            source,
+            span,
+            parsed,
+            parameters,
+        }
     }
 
     /// The statement without what stands before and behind it.
@@ -57,7 +71,11 @@ impl Statement {
     ///
     /// # Errors
     /// Those of [`Statement::bind`] that do not hang on values.
-    pub fn describe(&self, cx: &BindContext<'_>, declared: &[Option<SqlType>]) -> Result<Description> {
+    pub fn describe(
+        &self,
+        cx: &BindContext<'_>,
+        declared: &[Option<SqlType>],
+    ) -> Result<Description> {
         bind::describe(self, cx, declared)
     }
 

@@ -88,7 +88,11 @@ pub fn parse_iso(text: &str) -> Result<i64, BadTime> {
         }
         Ok(v)
     };
-    let (year, month, day) = (number(4, Some(b'-'))?, number(2, Some(b'-'))?, number(2, None)?);
+    let (year, month, day) = (
+        number(4, Some(b'-'))?,
+        number(2, Some(b'-'))?,
+        number(2, None)?,
+    );
     if !(1..=12).contains(&month) || day < 1 || day > days_in_month(year, month) || year == 0 {
         return Err(BadTime::Range);
     }
@@ -203,7 +207,9 @@ pub fn unit(word: &str) -> Option<Unit> {
         "h" | "hour" | "hours" => 3_600_000,
         "d" | "day" | "days" => DAY_MS,
         "w" | "week" | "weeks" => 7 * DAY_MS,
-        "mon" | "mons" | "month" | "months" | "y" | "year" | "years" => return Some(Unit::Calendar),
+        "mon" | "mons" | "month" | "months" | "y" | "year" | "years" => {
+            return Some(Unit::Calendar);
+        }
         _ => return None,
     }))
 }
@@ -263,10 +269,25 @@ mod tests {
         assert_eq!(ok("2026-01-01T10:00:00.2"), 1_767_261_600_200);
         assert_eq!(ok("1969-12-31T23:59:59.9"), -100);
         assert_eq!(ok("2024-02-29T24:00:00"), ok("2024-03-01"));
-        for bad in ["", "2026", "2026-1-1", "2026-01-01T", "2026-01-01T1:00", "2026-01-01 10:00 x", "2026-01-01T10:00:00+1", "x"] {
+        for bad in [
+            "",
+            "2026",
+            "2026-1-1",
+            "2026-01-01T",
+            "2026-01-01T1:00",
+            "2026-01-01 10:00 x",
+            "2026-01-01T10:00:00+1",
+            "x",
+        ] {
             assert_eq!(parse_iso(bad), Err(BadTime::Syntax), "{bad}");
         }
-        for bad in ["2026-13-01", "2026-02-29", "2026-01-01T25:00", "2026-01-01T10:60", "0000-01-01"] {
+        for bad in [
+            "2026-13-01",
+            "2026-02-29",
+            "2026-01-01T25:00",
+            "2026-01-01T10:60",
+            "0000-01-01",
+        ] {
             assert_eq!(parse_iso(bad), Err(BadTime::Range), "{bad}");
         }
     }
@@ -287,7 +308,15 @@ mod tests {
         assert_eq!(parse_duration("01:30:00"), Some(5_400_000));
         assert_eq!(parse_duration("250"), Some(250));
         assert_eq!(parse_duration("2 weeks"), Some(14 * DAY_MS));
-        for bad in ["", "x", "1 month", "-1 s", "1 s x", "9999999999999999999 s", "::"] {
+        for bad in [
+            "",
+            "x",
+            "1 month",
+            "-1 s",
+            "1 s x",
+            "9999999999999999999 s",
+            "::",
+        ] {
             assert_eq!(parse_duration(bad), None, "{bad}");
         }
         assert_eq!(parse_text("today", DAY_MS * 3 + 5), Ok(DAY_MS * 3));

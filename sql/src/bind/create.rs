@@ -9,9 +9,16 @@ use strandline_core::schema::{ColumnSpec, Family, Fill, TableSpec};
 
 impl Binder<'_> {
     pub(super) fn create(&self, create: &Create) -> Result<Plan> {
-        let family = if create.rows { Family::Rows } else { Family::Timeseries };
+        let family = if create.rows {
+            Family::Rows
+        } else {
+            Family::Timeseries
+        };
         let table = &create.table;
-        if table.text.starts_with("pg_") || table.text.starts_with('$') || table.text == "information_schema" {
+        if table.text.starts_with("pg_")
+            || table.text.starts_with('$')
+            || table.text == "information_schema"
+        {
             return Err(self
                 .error(
                     SqlState::ReservedName,
@@ -24,7 +31,11 @@ impl Binder<'_> {
             return Err(self.cx.limits.exceeded(
                 "columns",
                 SqlState::ProgramLimitExceeded,
-                format_args!("{} columns for table \"{}\"", create.columns.len(), table.text),
+                format_args!(
+                    "{} columns for table \"{}\"",
+                    create.columns.len(),
+                    table.text
+                ),
             ));
         }
         if let (Some(at), Family::Rows) = (create.entity_uuid, family) {
@@ -38,10 +49,16 @@ impl Binder<'_> {
                 return Err(self.error(
                     SqlState::DuplicateColumn,
                     c.name.at,
-                    format!("column \"{}\" is declared twice in table \"{}\"", c.name.text, table.text),
+                    format!(
+                        "column \"{}\" is declared twice in table \"{}\"",
+                        c.name.text, table.text
+                    ),
                 ));
             }
-            let clause = c.fill.map(|f| (f.1, "FILL")).or(c.staleness.map(|s| (s.1, "STALENESS")));
+            let clause = c
+                .fill
+                .map(|f| (f.1, "FILL"))
+                .or(c.staleness.map(|s| (s.1, "STALENESS")));
             if let (Some((at, clause)), Family::Rows) = (clause, family) {
                 return Err(self.not_on_rows(at, clause, table));
             }
@@ -82,7 +99,10 @@ impl Binder<'_> {
     fn not_on_rows(&self, at: u32, clause: &str, table: &Name) -> Error {
         self.unsupported(
             at,
-            format!("{clause} is not possible on \"{}\": it is a rows table", table.text),
+            format!(
+                "{clause} is not possible on \"{}\": it is a rows table",
+                table.text
+            ),
         )
         .hint("it belongs to timeseries tables: CREATE TABLE")
     }
@@ -90,7 +110,9 @@ impl Binder<'_> {
     fn check_column_name(&self, name: &Name, family: Family, table: &Name) -> Result<()> {
         let n = name.text.as_str();
         let why = match family {
-            Family::Timeseries if n == "entity" || n == "ts" => "every timeseries table has it already",
+            Family::Timeseries if n == "entity" || n == "ts" => {
+                "every timeseries table has it already"
+            }
             Family::Timeseries if n == "$timestamp" => {
                 return Err(self
                     .unsupported(
@@ -109,7 +131,10 @@ impl Binder<'_> {
             .error(
                 SqlState::ReservedName,
                 name.at,
-                format!("the column name \"{n}\" is reserved in table \"{}\"", table.text),
+                format!(
+                    "the column name \"{n}\" is reserved in table \"{}\"",
+                    table.text
+                ),
             )
             .hint(why))
     }

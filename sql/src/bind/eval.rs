@@ -41,7 +41,10 @@ impl Binder<'_> {
                     .error(
                         SqlState::UndefinedColumn,
                         c.column.at,
-                        format!("a value is needed here, not the column \"{}\"", c.column.text),
+                        format!(
+                            "a value is needed here, not the column \"{}\"",
+                            c.column.text
+                        ),
                     )
                     .hint("text stands in single quotes"));
             }
@@ -51,17 +54,21 @@ impl Binder<'_> {
                 Datum::Null => Datum::Null,
                 _ => return Err(self.no_operator(e.at, "-")),
             },
-            ExprKind::Add { left, right, minus } => self.add(e.at, left, right, *minus, expected)?,
+            ExprKind::Add { left, right, minus } => {
+                self.add(e.at, left, right, *minus, expected)?
+            }
             ExprKind::Cast(inner, ty) => {
                 let v = self.constant(inner, *ty)?;
                 let scalar = Scalar::from(&v);
-                value::cast(scalar, *ty, self.cx.now_ms).map_err(|m| self.cast_error(m, scalar, *ty, inner.at))?
+                value::cast(scalar, *ty, self.cx.now_ms)
+                    .map_err(|m| self.cast_error(m, scalar, *ty, inner.at))?
             }
         })
     }
 
     fn cast_error(&self, m: Misfit, v: Scalar<'_>, ty: SqlType, at: u32) -> Error {
-        m.error(v, value::type_name(ty), "in a cast", self.cx.limits).at(self.position(at))
+        m.error(v, value::type_name(ty), "in a cast", self.cx.limits)
+            .at(self.position(at))
     }
 
     fn overflow(&self, at: u32) -> Error {
@@ -79,7 +86,11 @@ impl Binder<'_> {
     /// A value for arithmetic: quoted literals become numbers.
     fn numeric(&self, e: &Expr, expected: SqlType) -> Result<Datum> {
         let v = self.constant(e, expected)?;
-        if let Datum::Text { text, unknown: true } = &v {
+        if let Datum::Text {
+            text,
+            unknown: true,
+        } = &v
+        {
             let scalar = Scalar::Text(text, true);
             let as_int = value::cast(scalar, SqlType::Int8, self.cx.now_ms);
             return as_int
@@ -89,11 +100,22 @@ impl Binder<'_> {
         Ok(v)
     }
 
-    fn add(&self, at: u32, left: &Expr, right: &Expr, minus: bool, expected: SqlType) -> Result<Datum> {
+    fn add(
+        &self,
+        at: u32,
+        left: &Expr,
+        right: &Expr,
+        minus: bool,
+        expected: SqlType,
+    ) -> Result<Datum> {
         let op = if minus { "-" } else { "+" };
         let temporal = matches!(right.kind, ExprKind::Duration(_));
         let mut l = self.constant(left, expected)?;
-        if let Datum::Text { text, unknown: true } = &l {
+        if let Datum::Text {
+            text,
+            unknown: true,
+        } = &l
+        {
             // `'2026-01-01' + 1 h` is a time; `'5' + 1` is a number.
             l = if temporal && text.parse::<i64>().is_err() {
                 let scalar = Scalar::Text(text, true);
@@ -104,13 +126,23 @@ impl Binder<'_> {
             };
         }
         let r = self.numeric(right, SqlType::Int8)?;
-        let sum = |a: i64, b: i64| if minus { a.checked_sub(b) } else { a.checked_add(b) };
+        let sum = |a: i64, b: i64| {
+            if minus {
+                a.checked_sub(b)
+            } else {
+                a.checked_add(b)
+            }
+        };
         Ok(match (&l, &r) {
             (Datum::Null, _) | (_, Datum::Null) => Datum::Null,
-            (Datum::Int(a), Datum::Int(b)) => Datum::Int(sum(*a, *b).ok_or_else(|| self.overflow(at))?),
-            (Datum::Timestamp(a), Datum::Int(b)) => Datum::Timestamp(sum(*a, *b).ok_or_else(|| {
-                self.error(SqlState::DatetimeOverflow, at, "the time is out of range")
-            })?),
+            (Datum::Int(a), Datum::Int(b)) => {
+                Datum::Int(sum(*a, *b).ok_or_else(|| self.overflow(at))?)
+            }
+            (Datum::Timestamp(a), Datum::Int(b)) => {
+                Datum::Timestamp(sum(*a, *b).ok_or_else(|| {
+                    self.error(SqlState::DatetimeOverflow, at, "the time is out of range")
+                })?)
+            }
             (Datum::Int(a), Datum::Timestamp(b)) if !minus => {
                 Datum::Timestamp(sum(*a, *b).ok_or_else(|| {
                     self.error(SqlState::DatetimeOverflow, at, "the time is out of range")
@@ -138,7 +170,10 @@ impl Binder<'_> {
             Datum::Null => return Ok(None),
             Datum::Int(n) => Some(*n),
             Datum::Float(f) if f.is_finite() && f.abs() < 9e18 => Some(f.round_ties_even() as i64),
-            Datum::Text { text, unknown: true } => text.trim().parse().ok(),
+            Datum::Text {
+                text,
+                unknown: true,
+            } => text.trim().parse().ok(),
             _ => None,
         };
         match n.map(u64::try_from) {

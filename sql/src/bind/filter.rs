@@ -71,7 +71,8 @@ impl<'a> Binder<'a> {
             "ts" => StreamColumn::Ts(false),
             "$timestamp" => StreamColumn::Ts(true),
             other => StreamColumn::Channel(
-                def.column(other).ok_or_else(|| self.unknown_column(def, &name.column))?,
+                def.column(other)
+                    .ok_or_else(|| self.unknown_column(def, &name.column))?,
             ),
         })
     }
@@ -98,7 +99,12 @@ impl<'a> Binder<'a> {
         if let Some(cond) = &select.filter {
             walk.conjunct(cond)?;
         }
-        let Walk { entities, range, mut predicates, .. } = walk;
+        let Walk {
+            entities,
+            range,
+            mut predicates,
+            ..
+        } = walk;
         let predicate = match predicates.len() {
             0 | 1 => predicates.pop(),
             _ => Some(Predicate::And(predicates)),
@@ -135,7 +141,11 @@ impl<'a> Walk<'_, 'a> {
 
     fn subject(&self, e: &Expr) -> Result<Subject<'a>> {
         match &e.kind {
-            ExprKind::Column(c) => Ok(Subject::Column(self.binder.stream_column(self.def, self.select, c)?)),
+            ExprKind::Column(c) => Ok(Subject::Column(self.binder.stream_column(
+                self.def,
+                self.select,
+                c,
+            )?)),
             _ if has_column(e) => Err(self.not_answered(e.at, "an expression over columns")),
             _ => Ok(Subject::Constant),
         }
@@ -143,7 +153,12 @@ impl<'a> Walk<'_, 'a> {
 
     /// The column of a condition, and its value on the other side; a comparison the wrong way round is
     /// turned.
-    fn compared<'e>(&self, left: &'e Expr, op: CmpOp, right: &'e Expr) -> Result<(Subject<'a>, CmpOp, &'e Expr)> {
+    fn compared<'e>(
+        &self,
+        left: &'e Expr,
+        op: CmpOp,
+        right: &'e Expr,
+    ) -> Result<(Subject<'a>, CmpOp, &'e Expr)> {
         match (self.subject(left)?, self.subject(right)?) {
             (Subject::Column(_), Subject::Column(_)) => {
                 Err(self.not_answered(left.at, "a comparison of two columns"))
@@ -175,8 +190,11 @@ impl<'a> Walk<'_, 'a> {
             self.range = self.range.intersect(range);
             return Ok(());
         }
-        let predicate = self.predicate(cond)?;
-        self.predicates.push(predicate);
+        match self.predicate(cond)? {
+            // `WHERE 1 = 1 AND …`
+            Predicate::Const(Some(true)) => {}
+            predicate => self.predicates.push(predicate),
+        }
         Ok(())
     }
 
@@ -190,18 +208,29 @@ impl<'a> Walk<'_, 'a> {
     /// The entities of a condition that is about the entity alone.
     fn entity_set(&self, cond: &Cond) -> Result<Option<Vec<String>>> {
         let is_entity = |e: &Expr| {
-            Ok::<bool, Error>(matches!(&e.kind, ExprKind::Column(_))
-                && matches!(self.subject(e)?, Subject::Column(StreamColumn::Entity)))
+            Ok::<bool, Error>(
+                matches!(&e.kind, ExprKind::Column(_))
+                    && matches!(self.subject(e)?, Subject::Column(StreamColumn::Entity)),
+            )
         };
         let list: Vec<&Expr> = match cond {
-            Cond::Compare { left, op: CmpOp::Eq, right } => {
-                match self.compared(left, CmpOp::Eq, right)? {
-                    (Subject::Column(StreamColumn::Entity), _, value) => vec![value],
-                    _ => return Ok(None),
-                }
-            }
-            Cond::In { expr, list, negated: false } if is_entity(expr)? => list.iter().collect(),
-            Cond::IsNull { expr, negated: false } if is_entity(expr)? => Vec::new(),
+            Cond::Compare {
+                left,
+                op: CmpOp::Eq,
+                right,
+            } => match self.compared(left, CmpOp::Eq, right)? {
+                (Subject::Column(StreamColumn::Entity), _, value) => vec![value],
+                _ => return Ok(None),
+            },
+            Cond::In {
+                expr,
+                list,
+                negated: false,
+            } if is_entity(expr)? => list.iter().collect(),
+            Cond::IsNull {
+                expr,
+                negated: false,
+            } if is_entity(expr)? => Vec::new(),
             Cond::Or(list) => {
                 let mut all = Vec::new();
                 for c in list {
@@ -222,8 +251,13 @@ impl<'a> Walk<'_, 'a> {
             let v = self.binder.constant(e, SqlType::Text)?;
             let scalar = Scalar::from(&v);
             let text = value::text(scalar, None, self.binder.cx.limits).map_err(|m| {
-                m.error(scalar, "TEXT", &format!("column \"entity\" of table \"{}\"", self.def.name), self.binder.cx.limits)
-                    .at(self.binder.position(e.at))
+                m.error(
+                    scalar,
+                    "TEXT",
+                    &format!("column \"entity\" of table \"{}\"", self.def.name),
+                    self.binder.cx.limits,
+                )
+                .at(self.binder.position(e.at))
             })?;
             match text {
                 Some(t) if self.def.entity_uuid => {
@@ -260,8 +294,14 @@ impl<'a> Walk<'_, 'a> {
     }
 
     fn half_open(&self, range: &InRange) -> Result<TsRange> {
-        let Some(from) = self.point(&range.from, true)? else { return Ok(NOTHING) };
-        let from = if from.exact { from.ms } else { from.ms.saturating_add(1) };
+        let Some(from) = self.point(&range.from, true)? else {
+            return Ok(NOTHING);
+        };
+        let from = if from.exact {
+            from.ms
+        } else {
+            from.ms.saturating_add(1)
+        };
         let end = match &range.to {
             RangeEnd::After(ms) => from.checked_add(*ms),
             RangeEnd::At(e) => match self.point(e, true)? {
@@ -271,7 +311,9 @@ impl<'a> Walk<'_, 'a> {
             },
         };
         Ok(match end {
-            Some(end) => end.checked_sub(1).map_or(NOTHING, |to| TsRange { from, to }),
+            Some(end) => end
+                .checked_sub(1)
+                .map_or(NOTHING, |to| TsRange { from, to }),
             None => TsRange { from, to: i64::MAX },
         })
     }
@@ -292,13 +334,21 @@ impl<'a> Walk<'_, 'a> {
                 (Subject::Column(StreamColumn::Ts(_)), CmpOp::Ne, value) => {
                     Err(self.not_answered(value.at, "<> on the time axis"))
                 }
-                (Subject::Column(StreamColumn::Ts(t)), op, value) => {
-                    Ok(Some(self.point(value, t)?.map_or(NOTHING, |p| compare_range(op, p))))
-                }
+                (Subject::Column(StreamColumn::Ts(t)), op, value) => Ok(Some(
+                    self.point(value, t)?
+                        .map_or(NOTHING, |p| compare_range(op, p)),
+                )),
                 _ => Ok(None),
             },
-            Cond::Between { expr, low, high, negated } => {
-                let Some(t) = axis(expr)? else { return Ok(None) };
+            Cond::Between {
+                expr,
+                low,
+                high,
+                negated,
+            } => {
+                let Some(t) = axis(expr)? else {
+                    return Ok(None);
+                };
                 if *negated {
                     return Err(self.not_answered(expr.at, "NOT BETWEEN on the time axis"));
                 }
@@ -310,20 +360,32 @@ impl<'a> Walk<'_, 'a> {
                     _ => NOTHING,
                 }))
             }
-            Cond::In { expr, list, negated } => {
-                let Some(t) = axis(expr)? else { return Ok(None) };
+            Cond::In {
+                expr,
+                list,
+                negated,
+            } => {
+                let Some(t) = axis(expr)? else {
+                    return Ok(None);
+                };
                 match &list[..] {
-                    [only] if !negated => {
-                        Ok(Some(self.point(only, t)?.map_or(NOTHING, |p| compare_range(CmpOp::Eq, p))))
-                    }
+                    [only] if !negated => Ok(Some(
+                        self.point(only, t)?
+                            .map_or(NOTHING, |p| compare_range(CmpOp::Eq, p)),
+                    )),
                     _ => Err(self.not_answered(expr.at, "a list of times")),
                 }
             }
-            Cond::InRange { expr, range } => match axis(expr)? {
-                Some(_) => Ok(Some(self.half_open(range)?)),
-                None => Err(self.not_answered(range.at, "IN RANGE on a column other than the time axis")),
-            },
-            Cond::IsNull { expr, negated } => Ok(axis(expr)?.map(|_| if *negated { TsRange::ALL } else { NOTHING })),
+            Cond::InRange { expr, range } => {
+                match axis(expr)? {
+                    Some(_) => Ok(Some(self.half_open(range)?)),
+                    None => Err(self
+                        .not_answered(range.at, "IN RANGE on a column other than the time axis")),
+                }
+            }
+            Cond::IsNull { expr, negated } => {
+                Ok(axis(expr)?.map(|_| if *negated { TsRange::ALL } else { NOTHING }))
+            }
             _ => Ok(None),
         }
     }
@@ -331,10 +393,12 @@ impl<'a> Walk<'_, 'a> {
     fn channel(&mut self, e: &Expr) -> Result<Option<(usize, &'a ColumnDef)>> {
         match self.subject(e)? {
             Subject::Column(StreamColumn::Channel(c)) => Ok(Some((self.channels.index(c), c))),
-            Subject::Column(StreamColumn::Entity) => Err(self
-                .not_answered(e.at, "this condition on entity")),
-            Subject::Column(StreamColumn::Ts(_)) => Err(self
-                .not_answered(e.at, "this condition on the time axis")),
+            Subject::Column(StreamColumn::Entity) => {
+                Err(self.not_answered(e.at, "this condition on entity"))
+            }
+            Subject::Column(StreamColumn::Ts(_)) => {
+                Err(self.not_answered(e.at, "this condition on the time axis"))
+            }
             Subject::Constant => Ok(None),
         }
     }
@@ -342,30 +406,52 @@ impl<'a> Walk<'_, 'a> {
     /// A condition over channels.
     fn predicate(&mut self, cond: &Cond) -> Result<Predicate> {
         Ok(match cond {
-            Cond::And(list) => Predicate::And(list.iter().map(|c| self.predicate(c)).collect::<Result<_>>()?),
-            Cond::Or(list) => Predicate::Or(list.iter().map(|c| self.predicate(c)).collect::<Result<_>>()?),
+            Cond::And(list) => Predicate::And(
+                list.iter()
+                    .map(|c| self.predicate(c))
+                    .collect::<Result<_>>()?,
+            ),
+            Cond::Or(list) => Predicate::Or(
+                list.iter()
+                    .map(|c| self.predicate(c))
+                    .collect::<Result<_>>()?,
+            ),
             Cond::Not(inner) => Predicate::Not(Box::new(self.predicate(inner)?)),
             Cond::Compare { left, op, right } => {
                 let (_, op, value) = self.compared(left, *op, right)?;
-                let column = if std::ptr::eq(value, right) { left } else { right };
+                let column = if std::ptr::eq(value, right) {
+                    left
+                } else {
+                    right
+                };
                 match self.channel(column)? {
                     Some((channel, def)) => self.compare(channel, def, op, value)?,
                     None => Predicate::Const(self.compare_constants(left, op, right)?),
                 }
             }
             Cond::IsNull { expr, negated } => match self.channel(expr)? {
-                Some((channel, _)) => Predicate::IsNull { channel, negated: *negated },
+                Some((channel, _)) => Predicate::IsNull {
+                    channel,
+                    negated: *negated,
+                },
                 None => {
                     let null = matches!(self.binder.constant(expr, SqlType::Text)?, Datum::Null);
                     Predicate::Const(Some(null != *negated))
                 }
             },
-            Cond::IsBool { expr, value, negated } => {
+            Cond::IsBool {
+                expr,
+                value,
+                negated,
+            } => {
                 let is = match self.channel(expr)? {
                     Some((channel, def)) => {
                         self.check_bool(def, expr)?;
                         Predicate::And(vec![
-                            Predicate::IsNull { channel, negated: true },
+                            Predicate::IsNull {
+                                channel,
+                                negated: true,
+                            },
                             Predicate::Compare {
                                 channel,
                                 op: CmpOp::Eq,
@@ -378,9 +464,18 @@ impl<'a> Walk<'_, 'a> {
                         Predicate::Const(Some(v == Some(*value)))
                     }
                 };
-                if *negated { Predicate::Not(Box::new(is)) } else { is }
+                if *negated {
+                    Predicate::Not(Box::new(is))
+                } else {
+                    is
+                }
             }
-            Cond::Between { expr, low, high, negated } => {
+            Cond::Between {
+                expr,
+                low,
+                high,
+                negated,
+            } => {
                 let both = match self.channel(expr)? {
                     Some((channel, def)) => vec![
                         self.compare(channel, def, CmpOp::Ge, low)?,
@@ -392,9 +487,17 @@ impl<'a> Walk<'_, 'a> {
                     ],
                 };
                 let within = Predicate::And(both);
-                if *negated { Predicate::Not(Box::new(within)) } else { within }
+                if *negated {
+                    Predicate::Not(Box::new(within))
+                } else {
+                    within
+                }
             }
-            Cond::In { expr, list, negated } => {
+            Cond::In {
+                expr,
+                list,
+                negated,
+            } => {
                 let column = self.channel(expr)?;
                 let mut any = Vec::with_capacity(list.len());
                 for value in list {
@@ -404,9 +507,15 @@ impl<'a> Walk<'_, 'a> {
                     });
                 }
                 let any = Predicate::Or(any);
-                if *negated { Predicate::Not(Box::new(any)) } else { any }
+                if *negated {
+                    Predicate::Not(Box::new(any))
+                } else {
+                    any
+                }
             }
-            Cond::InRange { range, .. } => return Err(self.not_answered(range.at, "IN RANGE under OR or NOT")),
+            Cond::InRange { range, .. } => {
+                return Err(self.not_answered(range.at, "IN RANGE under OR or NOT"));
+            }
             Cond::Bare(e) => match self.channel(e)? {
                 Some((channel, def)) => {
                     self.check_bool(def, e)?;
@@ -452,7 +561,10 @@ impl<'a> Walk<'_, 'a> {
         match &v {
             Datum::Null => Ok(None),
             Datum::Bool(b) => Ok(Some(*b)),
-            Datum::Text { text, unknown: true } if value::parse_bool(text).is_some() => Ok(value::parse_bool(text)),
+            Datum::Text {
+                text,
+                unknown: true,
+            } if value::parse_bool(text).is_some() => Ok(value::parse_bool(text)),
             _ => Err(self.binder.error(
                 strandline_core::SqlState::DatatypeMismatch,
                 e.at,
@@ -472,13 +584,18 @@ impl<'a> Walk<'_, 'a> {
             Datum::Bool(b) => Some(f64::from(u8::from(*b))),
             Datum::Int(i) | Datum::Timestamp(i) => Some(*i as f64),
             Datum::Float(f) => Some(*f),
-            Datum::Text { text, unknown: true } => text.trim().parse().ok(),
+            Datum::Text {
+                text,
+                unknown: true,
+            } => text.trim().parse().ok(),
             _ => None,
         };
         let order: Option<Ordering> = match (&l, &r) {
             (Datum::Null, _) | (_, Datum::Null) => return Ok(None),
             (Datum::Text { text: a, .. }, Datum::Text { text: b, .. }) => Some(a.cmp(b)),
-            _ => number(&l).zip(number(&r)).and_then(|(a, b)| a.partial_cmp(&b)),
+            _ => number(&l)
+                .zip(number(&r))
+                .and_then(|(a, b)| a.partial_cmp(&b)),
         };
         match order {
             Some(o) => Ok(Some(op.holds(o))),
@@ -493,7 +610,12 @@ impl<'a> Walk<'_, 'a> {
 
 impl Binder<'_> {
     /// A value that a column is compared with; NULL compares with nothing.
-    pub(super) fn comparable(&self, table: &TableDef, column: &ColumnDef, e: &Expr) -> Result<Value> {
+    pub(super) fn comparable(
+        &self,
+        table: &TableDef,
+        column: &ColumnDef,
+        e: &Expr,
+    ) -> Result<Value> {
         let v = self.constant(e, SqlType::of(column.label))?;
         let scalar = Scalar::from(&v);
         value::stored(scalar, column.label, false, self.cx.now_ms, self.cx.limits).map_err(|m| {
@@ -513,7 +635,10 @@ fn compare_range(op: CmpOp, p: AxisPoint) -> TsRange {
     let up_to = |to| TsRange { from: i64::MIN, to };
     let since = |from| TsRange { from, to: i64::MAX };
     match op {
-        CmpOp::Eq if p.exact => TsRange { from: p.ms, to: p.ms },
+        CmpOp::Eq if p.exact => TsRange {
+            from: p.ms,
+            to: p.ms,
+        },
         CmpOp::Eq | CmpOp::Ne => NOTHING,
         CmpOp::Lt if p.exact => p.ms.checked_sub(1).map_or(NOTHING, up_to),
         CmpOp::Lt | CmpOp::Le => up_to(p.ms),

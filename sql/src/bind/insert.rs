@@ -43,13 +43,19 @@ impl<'a> Binder<'a> {
         let def = self.table(&insert.table)?;
         if let Some(at) = insert.on_conflict {
             let hint = match def.family {
-                Family::Rows => "INSERT always makes a new row; UPDATE … WHERE xid = '…' AND x_rev = n writes an old one",
+                Family::Rows => {
+                    "INSERT always makes a new row; UPDATE … WHERE xid = '…' AND x_rev = n writes an old one"
+                }
                 Family::Timeseries => "timeseries tables are append-only: nothing conflicts",
             };
             return Err(self
                 .unsupported(
                     at,
-                    format!("ON CONFLICT is not possible on the {} table \"{}\"", def.family.name(), def.name),
+                    format!(
+                        "ON CONFLICT is not possible on the {} table \"{}\"",
+                        def.family.name(),
+                        def.name
+                    ),
                 )
                 .hint(hint));
         }
@@ -91,7 +97,8 @@ impl<'a> Binder<'a> {
             )
         } else {
             (
-                row.last().map_or(insert.table.at, |c| self.cell_at(insert, *c)),
+                row.last()
+                    .map_or(insert.table.at, |c| self.cell_at(insert, *c)),
                 "INSERT has more target columns than expressions",
             )
         };
@@ -101,7 +108,10 @@ impl<'a> Binder<'a> {
     fn cell_at(&self, insert: &Insert, cell: CellRef) -> u32 {
         match cell.kind {
             CellKind::Param => cell.end,
-            CellKind::Expr => insert.exprs.get(cell.start as usize).map_or(insert.table.at, |e| e.at),
+            CellKind::Expr => insert
+                .exprs
+                .get(cell.start as usize)
+                .map_or(insert.table.at, |e| e.at),
             _ => cell.start,
         }
     }
@@ -129,7 +139,13 @@ impl<'a> Binder<'a> {
     }
 
     /// A cell, borrowed from the text or the parameters where it can be; `held` keeps what was computed.
-    fn cell<'s>(&'s self, insert: &Insert, cell: CellRef, ty: SqlType, held: &'s mut Datum) -> Result<Scalar<'s>> {
+    fn cell<'s>(
+        &'s self,
+        insert: &Insert,
+        cell: CellRef,
+        ty: SqlType,
+        held: &'s mut Datum,
+    ) -> Result<Scalar<'s>> {
         let raw = |c: CellRef| &self.text[c.start as usize..c.end as usize];
         Ok(match cell.kind {
             CellKind::Null => Scalar::Null,
@@ -139,16 +155,21 @@ impl<'a> Binder<'a> {
                 Ok(i) => Scalar::Int(i),
                 Err(_) => Scalar::Float(fast_float2::parse(raw(cell)).unwrap_or(f64::INFINITY)),
             },
-            CellKind::Decimal => Scalar::Float(fast_float2::parse(raw(cell)).unwrap_or(f64::INFINITY)),
+            CellKind::Decimal => {
+                Scalar::Float(fast_float2::parse(raw(cell)).unwrap_or(f64::INFINITY))
+            }
             CellKind::Str => {
                 let quoted = raw(cell);
                 Scalar::Text(quoted.get(1..quoted.len() - 1).unwrap_or_default(), true)
             }
-            CellKind::Time => Scalar::Timestamp(time::parse_iso(raw(cell)).map_err(|e| {
-                e.error(raw(cell)).at(self.position(cell.start))
-            })?),
+            CellKind::Time => Scalar::Timestamp(
+                time::parse_iso(raw(cell))
+                    .map_err(|e| e.error(raw(cell)).at(self.position(cell.start)))?,
+            ),
             CellKind::Param => match &self.params {
-                Params::Values(values) => values.get(cell.start as usize).map_or(Scalar::Null, Scalar::from),
+                Params::Values(values) => values
+                    .get(cell.start as usize)
+                    .map_or(Scalar::Null, Scalar::from),
                 Params::Infer(_) => {
                     *held = self.param(cell.start as usize, ty);
                     Scalar::from(&*held)
@@ -223,14 +244,21 @@ impl<'a> Binder<'a> {
             let mut channels = 0;
             let mut held = Datum::Null;
             for (i, cell) in row.iter().enumerate() {
-                let Target::Channel(column) = targets[i] else { continue };
+                let Target::Channel(column) = targets[i] else {
+                    continue;
+                };
                 if cell.kind == CellKind::Null {
                     continue;
                 }
                 let value = self.cell(insert, *cell, targets[i].ty(), &mut held)?;
                 let misfit = |m: value::Misfit| {
-                    m.error(value, column.label.name(), &self.place(def, &column.name), self.cx.limits)
-                        .at(self.position(self.cell_at(insert, *cell)))
+                    m.error(
+                        value,
+                        column.label.name(),
+                        &self.place(def, &column.name),
+                        self.cx.limits,
+                    )
+                    .at(self.position(self.cell_at(insert, *cell)))
                 };
                 let put = match column.label {
                     Label::Text { max_chars } => value::text(value, max_chars, self.cx.limits)
@@ -246,7 +274,8 @@ impl<'a> Binder<'a> {
                 return Err(self
                     .error(
                         SqlState::NotNullViolation,
-                        row.first().map_or(insert.table.at, |c| self.cell_at(insert, *c)),
+                        row.first()
+                            .map_or(insert.table.at, |c| self.cell_at(insert, *c)),
                         format!("row {} for table \"{}\" has no channel", n + 1, def.name),
                     )
                     .hint("an observation needs a value for at least one channel"));
@@ -288,7 +317,10 @@ impl<'a> Binder<'a> {
                     }
                     Target::Ts(c.text != "ts")
                 }
-                name => Target::Channel(def.column(name).ok_or_else(|| self.unknown_column(def, c))?),
+                name => Target::Channel(
+                    def.column(name)
+                        .ok_or_else(|| self.unknown_column(def, c))?,
+                ),
             });
         }
         Ok(targets)
@@ -297,10 +329,15 @@ impl<'a> Binder<'a> {
     fn row_ts(&self, def: &TableDef, insert: &Insert, cell: CellRef, ty: SqlType) -> Result<i64> {
         let mut held = Datum::Null;
         let value = self.cell(insert, cell, ty, &mut held)?;
-        let name = if ty == SqlType::Int8 { "ts" } else { "$timestamp" };
+        let name = if ty == SqlType::Int8 {
+            "ts"
+        } else {
+            "$timestamp"
+        };
         let at = self.cell_at(insert, cell);
         let misfit = |m: value::Misfit| {
-            m.error(value, "TIMESTAMP", &self.place(def, name), self.cx.limits).at(self.position(at))
+            m.error(value, "TIMESTAMP", &self.place(def, name), self.cx.limits)
+                .at(self.position(at))
         };
         match value::axis(value, self.cx.now_ms).map_err(misfit)? {
             Some(p) if (0..TIMESTAMP_END_MS).contains(&p.ms) => Ok(p.ms),
@@ -318,16 +355,24 @@ impl<'a> Binder<'a> {
     }
 
     /// The stored name of an entity; `uuid` holds it when it had to be rewritten.
-    fn entity<'s>(&self, def: &TableDef, value: Scalar<'s>, at: u32, uuid: &'s mut String) -> Result<&'s str> {
+    fn entity<'s>(
+        &self,
+        def: &TableDef,
+        value: Scalar<'s>,
+        at: u32,
+        uuid: &'s mut String,
+    ) -> Result<&'s str> {
         let misfit = |m: value::Misfit| {
-            m.error(value, "TEXT", &self.place(def, "entity"), self.cx.limits).at(self.position(at))
+            m.error(value, "TEXT", &self.place(def, "entity"), self.cx.limits)
+                .at(self.position(at))
         };
         let text = value::text(value, None, self.cx.limits)
             .map_err(misfit)?
             .ok_or_else(|| self.null_value(def, "entity", at))?;
         if def.entity_uuid {
             let id = parse_hex_128(text).ok_or_else(|| {
-                misfit(value::Misfit::BadText).hint("the table is WITH (ENTITY UUID): an entity is a UUID")
+                misfit(value::Misfit::BadText)
+                    .hint("the table is WITH (ENTITY UUID): an entity is a UUID")
             })?;
             *uuid = format!("{id:032x}");
             return Ok(uuid);
@@ -336,7 +381,11 @@ impl<'a> Binder<'a> {
             let e = self.cx.limits.exceeded(
                 "entity_bytes",
                 SqlState::ProgramLimitExceeded,
-                format_args!("an entity of {} bytes for table \"{}\"", text.len(), def.name),
+                format_args!(
+                    "an entity of {} bytes for table \"{}\"",
+                    text.len(),
+                    def.name
+                ),
             );
             return Err(e.at(self.position(at)));
         }
@@ -350,7 +399,10 @@ impl<'a> Binder<'a> {
                 .error(
                     SqlState::GeneratedAlways,
                     name.at,
-                    format!("{verb} must not name \"{}\": the engine writes it", name.text),
+                    format!(
+                        "{verb} must not name \"{}\": the engine writes it",
+                        name.text
+                    ),
                 )
                 .hint("leave it out; INSERT answers the xid"));
         }
@@ -364,14 +416,19 @@ impl<'a> Binder<'a> {
             .map(|r| self.returning(def, &r.items))
             .transpose()?;
         let targets: Vec<&ColumnDef> = match &insert.columns {
-            None => def.columns.iter().take(self.width(insert, def.columns.len())).collect(),
+            None => def
+                .columns
+                .iter()
+                .take(self.width(insert, def.columns.len()))
+                .collect(),
             Some(columns) => {
                 self.check_distinct(columns)?;
                 columns
                     .iter()
                     .map(|c| {
                         self.check_writable(c, "INSERT")?;
-                        def.column(&c.text).ok_or_else(|| self.unknown_column(def, c))
+                        def.column(&c.text)
+                            .ok_or_else(|| self.unknown_column(def, c))
                     })
                     .collect::<Result<_>>()?
             }
@@ -391,10 +448,16 @@ impl<'a> Binder<'a> {
                 let mut held = Datum::Null;
                 for (cell, column) in cells.iter().zip(&targets) {
                     let value = self.cell(insert, *cell, SqlType::of(column.label), &mut held)?;
-                    let stored = value::stored(value, column.label, true, self.cx.now_ms, self.cx.limits);
+                    let stored =
+                        value::stored(value, column.label, true, self.cx.now_ms, self.cx.limits);
                     row.push(stored.map_err(|m| {
-                        m.error(value, column.label.name(), &self.place(def, &column.name), self.cx.limits)
-                            .at(lexer::position(self.text, self.cell_at(insert, *cell)))
+                        m.error(
+                            value,
+                            column.label.name(),
+                            &self.place(def, &column.name),
+                            self.cx.limits,
+                        )
+                        .at(lexer::position(self.text, self.cell_at(insert, *cell)))
                     })?);
                 }
                 rows.push(row);

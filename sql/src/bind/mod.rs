@@ -102,21 +102,39 @@ pub(crate) fn describe(
             .collect(),
         Params::Values(_) => Vec::new(),
     };
-    Ok(Description { parameters, columns })
+    Ok(Description {
+        parameters,
+        columns,
+    })
 }
 
 /// The columns that a plan answers.
 fn columns(plan: &Plan, cx: &BindContext<'_>) -> Result<Option<Vec<(String, SqlType)>>> {
     let named = |list: &[(&str, SqlType)]| {
-        Some(list.iter().map(|(n, t)| ((*n).to_owned(), *t)).collect::<Vec<_>>())
+        Some(
+            list.iter()
+                .map(|(n, t)| ((*n).to_owned(), *t))
+                .collect::<Vec<_>>(),
+        )
     };
     let returned = |r: &Option<Vec<ReturnColumn>>| {
-        r.as_ref().map(|list| list.iter().map(|c| (c.name.clone(), c.ty)).collect())
+        r.as_ref()
+            .map(|list| list.iter().map(|c| (c.name.clone(), c.ty)).collect())
     };
     Ok(match plan {
-        Plan::Select { shape, .. } => Some(shape.columns.iter().map(|c| (c.name.clone(), c.ty)).collect()),
-        Plan::InsertRows { returning: None, .. } if cx.insert_returns_none => None,
-        Plan::InsertRows { returning: None, .. } => named(&[("xid", SqlType::Text)]),
+        Plan::Select { shape, .. } => Some(
+            shape
+                .columns
+                .iter()
+                .map(|c| (c.name.clone(), c.ty))
+                .collect(),
+        ),
+        Plan::InsertRows {
+            returning: None, ..
+        } if cx.insert_returns_none => None,
+        Plan::InsertRows {
+            returning: None, ..
+        } => named(&[("xid", SqlType::Text)]),
         Plan::InsertRows { returning, .. }
         | Plan::UpdateRow { returning, .. }
         | Plan::DeleteRow { returning, .. } => returned(returning),
@@ -199,7 +217,10 @@ impl<'a> Binder<'a> {
         let e = self.error(
             SqlState::UndefinedColumn,
             name.at,
-            format!("column \"{}\" of table \"{}\" does not exist", name.text, def.name),
+            format!(
+                "column \"{}\" of table \"{}\" does not exist",
+                name.text, def.name
+            ),
         );
         match (def.family, name.text.as_str()) {
             (Family::Rows, "entity" | "ts" | "$timestamp") => {
@@ -213,7 +234,12 @@ impl<'a> Binder<'a> {
     }
 
     /// The table before a column, when one stands there, must be the one of FROM.
-    fn check_qualifier(&self, column: &ColumnName, table: &Name, alias: Option<&Name>) -> Result<()> {
+    fn check_qualifier(
+        &self,
+        column: &ColumnName,
+        table: &Name,
+        alias: Option<&Name>,
+    ) -> Result<()> {
         match &column.table {
             Some(q) if q.text != alias.unwrap_or(table).text => Err(self.error(
                 SqlState::UndefinedTable,
@@ -369,7 +395,14 @@ impl<'a> Binder<'a> {
             if let Some(q) = &column.table
                 && q.text != def.name
             {
-                self.check_qualifier(column, &Name { text: def.name.clone(), at: q.at }, None)?;
+                self.check_qualifier(
+                    column,
+                    &Name {
+                        text: def.name.clone(),
+                        at: q.at,
+                    },
+                    None,
+                )?;
             }
             let name = &column.column;
             let (ty, what) = match name.text.as_str() {
@@ -377,7 +410,9 @@ impl<'a> Binder<'a> {
                 "x_rev" => (SqlType::Int8, ReturnWhat::Rev),
                 "x_deleted" => (SqlType::Bool, ReturnWhat::Deleted),
                 _ => {
-                    let c = def.column(&name.text).ok_or_else(|| self.unknown_column(def, name))?;
+                    let c = def
+                        .column(&name.text)
+                        .ok_or_else(|| self.unknown_column(def, name))?;
                     (SqlType::of(c.label), ReturnWhat::User(c.id))
                 }
             };

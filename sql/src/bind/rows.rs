@@ -28,7 +28,9 @@ impl<'a> Binder<'a> {
         let mut set = Vec::with_capacity(update.set.len());
         for (name, e) in &update.set {
             self.check_writable(name, "SET")?;
-            let column = def.column(&name.text).ok_or_else(|| self.unknown_column(def, name))?;
+            let column = def
+                .column(&name.text)
+                .ok_or_else(|| self.unknown_column(def, name))?;
             if !seen.insert(column.id) {
                 return Err(self.error(
                     SqlState::DuplicateColumn,
@@ -46,15 +48,16 @@ impl<'a> Binder<'a> {
             }
             let v = self.constant(e, SqlType::of(column.label))?;
             let scalar = Scalar::from(&v);
-            let stored = value::stored(scalar, column.label, true, self.cx.now_ms, self.cx.limits).map_err(|m| {
-                m.error(
-                    scalar,
-                    column.label.name(),
-                    &format!("column \"{}\" of table \"{}\"", column.name, def.name),
-                    self.cx.limits,
-                )
-                .at(self.position(e.at))
-            })?;
+            let stored = value::stored(scalar, column.label, true, self.cx.now_ms, self.cx.limits)
+                .map_err(|m| {
+                    m.error(
+                        scalar,
+                        column.label.name(),
+                        &format!("column \"{}\" of table \"{}\"", column.name, def.name),
+                        self.cx.limits,
+                    )
+                    .at(self.position(e.at))
+                })?;
             set.push((column.id, stored));
         }
         let target = self.target(def, update.filter.as_ref(), "UPDATE", &update.table)?;
@@ -78,7 +81,11 @@ impl<'a> Binder<'a> {
         })
     }
 
-    fn returned(&self, def: &TableDef, returning: Option<&Returning>) -> Result<Option<Vec<ReturnColumn>>> {
+    fn returned(
+        &self,
+        def: &TableDef,
+        returning: Option<&Returning>,
+    ) -> Result<Option<Vec<ReturnColumn>>> {
         returning.map(|r| self.returning(def, &r.items)).transpose()
     }
 
@@ -95,7 +102,13 @@ impl<'a> Binder<'a> {
         }
     }
 
-    fn target(&self, def: &TableDef, filter: Option<&Cond>, verb: &str, table: &Name) -> Result<Target> {
+    fn target(
+        &self,
+        def: &TableDef,
+        filter: Option<&Cond>,
+        verb: &str,
+        table: &Name,
+    ) -> Result<Target> {
         let refused = |at: u32| {
             self.unsupported(
                 at,
@@ -113,7 +126,12 @@ impl<'a> Binder<'a> {
         let mut xid = None;
         let mut rev = None;
         for part in parts {
-            let Cond::Compare { left, op: CmpOp::Eq, right } = part else {
+            let Cond::Compare {
+                left,
+                op: CmpOp::Eq,
+                right,
+            } = part
+            else {
                 return Err(refused(part.at()));
             };
             let (column, value) = match (&left.kind, &right.kind) {
@@ -135,10 +153,19 @@ impl<'a> Binder<'a> {
             return Err(refused(filter.at()));
         };
         Ok(match rev {
-            None => Target { xid, expected: None },
+            None => Target {
+                xid,
+                expected: None,
+            },
             // An x_rev that no row can have: nothing is written.
-            Some(RevPoint::Exact(rev)) => Target { xid, expected: Some(rev) },
-            Some(_) => Target { xid: None, expected: None },
+            Some(RevPoint::Exact(rev)) => Target {
+                xid,
+                expected: Some(rev),
+            },
+            Some(_) => Target {
+                xid: None,
+                expected: None,
+            },
         })
     }
 
@@ -174,7 +201,8 @@ impl<'a> Binder<'a> {
     /// An x_rev to compare with.
     pub(super) fn rev_value(&self, def: &TableDef, e: &Expr) -> Result<RevPoint> {
         let v = self.constant(e, SqlType::Int8)?;
-        let from_int = |i: i64| u64::try_from(i).map_or(RevPoint::Before, |n| RevPoint::Exact(Rev(n)));
+        let from_int =
+            |i: i64| u64::try_from(i).map_or(RevPoint::Before, |n| RevPoint::Exact(Rev(n)));
         match &v {
             Datum::Null => Ok(RevPoint::Null),
             Datum::Int(i) => Ok(from_int(*i)),
@@ -188,7 +216,10 @@ impl<'a> Binder<'a> {
                     Ok(RevPoint::Between(Rev(*f as u64)))
                 }
             }
-            Datum::Text { text, unknown: true } => {
+            Datum::Text {
+                text,
+                unknown: true,
+            } => {
                 let scalar = Scalar::Text(text, true);
                 match value::cast(scalar, SqlType::Int8, self.cx.now_ms) {
                     Ok(Datum::Int(i)) => Ok(from_int(i)),

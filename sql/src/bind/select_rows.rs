@@ -8,7 +8,9 @@ use crate::plan::{OutputColumn, OutputSource, Plan, Shape, Source};
 use crate::types::{Datum, SqlType};
 use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::ids::Rev;
-use strandline_core::scan::{AggregateFn, CmpOp, FeedRange, KeyedColumn, KeyedFilter, KeyedOrder, KeyedScan};
+use strandline_core::scan::{
+    AggregateFn, CmpOp, FeedRange, KeyedColumn, KeyedFilter, KeyedOrder, KeyedScan,
+};
 use strandline_core::schema::{ColumnDef, Label, TableDef};
 use strandline_core::value::Value;
 
@@ -78,7 +80,10 @@ impl<'a> Binder<'a> {
             order: Vec::new(),
             limit: self.limit(select)?,
             offset: self.offset(select)?,
-            count: select.items.iter().any(|i| matches!(i.what, ItemKind::Aggregate(_))),
+            count: select
+                .items
+                .iter()
+                .any(|i| matches!(i.what, ItemKind::Aggregate(_))),
         };
         let mut shape = Shape::default();
         if scan.count {
@@ -114,13 +119,21 @@ impl<'a> Binder<'a> {
         })
     }
 
-    fn row_column(&self, def: &'a TableDef, select: &Select, name: &ColumnName) -> Result<RowColumn<'a>> {
+    fn row_column(
+        &self,
+        def: &'a TableDef,
+        select: &Select,
+        name: &ColumnName,
+    ) -> Result<RowColumn<'a>> {
         self.check_qualifier(name, &select.table, select.alias.as_ref())?;
         Ok(match name.column.text.as_str() {
             "xid" => RowColumn::Xid,
             "x_rev" => RowColumn::Rev,
             "x_deleted" => RowColumn::Deleted,
-            other => RowColumn::User(def.column(other).ok_or_else(|| self.unknown_column(def, &name.column))?),
+            other => RowColumn::User(
+                def.column(other)
+                    .ok_or_else(|| self.unknown_column(def, &name.column))?,
+            ),
         })
     }
 
@@ -142,8 +155,11 @@ impl<'a> Binder<'a> {
             match &item.what {
                 ItemKind::Star(table) => {
                     self.check_star(select, table.as_ref())?;
-                    let all = std::iter::once(("xid", RowColumn::Xid))
-                        .chain(def.columns.iter().map(|c| (c.name.as_str(), RowColumn::User(c))));
+                    let all = std::iter::once(("xid", RowColumn::Xid)).chain(
+                        def.columns
+                            .iter()
+                            .map(|c| (c.name.as_str(), RowColumn::User(c))),
+                    );
                     for (name, column) in all {
                         out.push(OutputColumn {
                             name: name.to_owned(),
@@ -152,7 +168,10 @@ impl<'a> Binder<'a> {
                         });
                     }
                 }
-                ItemKind::Expr(Expr { kind: ExprKind::Column(name), .. }) => {
+                ItemKind::Expr(Expr {
+                    kind: ExprKind::Column(name),
+                    ..
+                }) => {
                     let column = self.row_column(def, select, name)?;
                     out.push(OutputColumn {
                         name: item.alias.as_ref().unwrap_or(&name.column).text.clone(),
@@ -186,7 +205,11 @@ impl<'a> Binder<'a> {
                     });
                 }
                 ItemKind::Aggregate(call) => {
-                    return Err(self.not_answered(def, call.at, "an aggregate other than count(*)"));
+                    return Err(self.not_answered(
+                        def,
+                        call.at,
+                        "an aggregate other than count(*)",
+                    ));
                 }
                 ItemKind::Expr(e) if !has_column(e) => out.push(self.constant_item(def, item)?),
                 _ => {
@@ -211,7 +234,13 @@ impl<'a> Binder<'a> {
         let mut order = Vec::with_capacity(select.order.len());
         for item in &select.order {
             let column = match (self.key_of_output(&item.key, columns)?, &item.key) {
-                (Some(OutputColumn { source: OutputSource::Column(i), .. }), _) => match scanned.get(*i) {
+                (
+                    Some(OutputColumn {
+                        source: OutputSource::Column(i),
+                        ..
+                    }),
+                    _,
+                ) => match scanned.get(*i) {
                     Some(c) => *c,
                     None => continue,
                 },
@@ -253,7 +282,11 @@ impl<'a> Binder<'a> {
                 other => Err(one(other.at(), "NOT")),
             },
             Cond::Bare(e) => self.boolean(def, select, e, true),
-            Cond::IsBool { expr, value, negated: false } => self.boolean(def, select, expr, *value),
+            Cond::IsBool {
+                expr,
+                value,
+                negated: false,
+            } => self.boolean(def, select, expr, *value),
             Cond::IsBool { expr, .. } => Err(one(expr.at, "IS NOT TRUE")),
             Cond::IsNull { expr, negated } => self.is_null(def, select, expr, *negated),
             Cond::Compare { left, op, right } => {
@@ -269,7 +302,9 @@ impl<'a> Binder<'a> {
                         };
                         (c, turned, left)
                     }
-                    (ExprKind::Column(_), _) => return Err(one(right.at, "a comparison of two columns")),
+                    (ExprKind::Column(_), _) => {
+                        return Err(one(right.at, "a comparison of two columns"));
+                    }
                     _ => return Err(one(left.at, "a condition without a column")),
                 };
                 self.row_compare(def, select, name, op, value)
@@ -281,7 +316,9 @@ impl<'a> Binder<'a> {
         let check = |e: &Expr| match &e.kind {
             ExprKind::Column(c) => {
                 // SPEC: time ranges are another family's, so `ts` is not merely unknown here.
-                if matches!(c.column.text.as_str(), "ts" | "$timestamp") && def.column(&c.column.text).is_none() {
+                if matches!(c.column.text.as_str(), "ts" | "$timestamp")
+                    && def.column(&c.column.text).is_none()
+                {
                     return Err(self.wrong_family(
                         def,
                         c.column.at,
@@ -295,7 +332,9 @@ impl<'a> Binder<'a> {
             _ => Ok(()),
         };
         match cond {
-            Cond::And(list) | Cond::Or(list) => list.iter().try_for_each(|c| self.check_row_names(def, select, c)),
+            Cond::And(list) | Cond::Or(list) => list
+                .iter()
+                .try_for_each(|c| self.check_row_names(def, select, c)),
             Cond::Not(inner) => self.check_row_names(def, select, inner),
             Cond::Compare { left, right, .. } => check(left).and_then(|()| check(right)),
             Cond::IsNull { expr, .. }
@@ -308,7 +347,13 @@ impl<'a> Binder<'a> {
     }
 
     /// `active`, `NOT active`, `x_deleted`.
-    fn boolean(&self, def: &'a TableDef, select: &Select, e: &Expr, wanted: bool) -> Result<RowsFilter> {
+    fn boolean(
+        &self,
+        def: &'a TableDef,
+        select: &Select,
+        e: &Expr,
+        wanted: bool,
+    ) -> Result<RowsFilter> {
         let ExprKind::Column(name) = &e.kind else {
             return match self.constant(e, SqlType::Bool)? {
                 Datum::Bool(b) if b == wanted => Ok(RowsFilter::default()),
@@ -329,18 +374,30 @@ impl<'a> Binder<'a> {
             _ => Err(self.error(
                 SqlState::DatatypeMismatch,
                 e.at,
-                format!("a condition must be BOOL: column \"{}\" of table \"{}\" is not", name.column.text, def.name),
+                format!(
+                    "a condition must be BOOL: column \"{}\" of table \"{}\" is not",
+                    name.column.text, def.name
+                ),
             )),
         }
     }
 
-    fn is_null(&self, def: &'a TableDef, select: &Select, e: &Expr, negated: bool) -> Result<RowsFilter> {
+    fn is_null(
+        &self,
+        def: &'a TableDef,
+        select: &Select,
+        e: &Expr,
+        negated: bool,
+    ) -> Result<RowsFilter> {
         let ExprKind::Column(name) = &e.kind else {
             return Err(self.not_answered(def, e.at, "a condition without a column"));
         };
         Ok(match (self.row_column(def, select, name)?, negated) {
             (RowColumn::User(c), negated) => RowsFilter {
-                filter: Some(KeyedFilter::IsNull { column: c.id, negated }),
+                filter: Some(KeyedFilter::IsNull {
+                    column: c.id,
+                    negated,
+                }),
                 feed: None,
             },
             // No row lacks these.
@@ -367,7 +424,10 @@ impl<'a> Binder<'a> {
         match self.row_column(def, select, name)? {
             RowColumn::Xid if range => Err(refused("a range of xid")),
             RowColumn::Xid => Ok(RowsFilter {
-                filter: Some(self.xid_value(def, e)?.map_or(KeyedFilter::Nothing, KeyedFilter::XidEq)),
+                filter: Some(
+                    self.xid_value(def, e)?
+                        .map_or(KeyedFilter::Nothing, KeyedFilter::XidEq),
+                ),
                 feed: None,
             }),
             RowColumn::Rev => {
@@ -378,15 +438,16 @@ impl<'a> Binder<'a> {
             RowColumn::Deleted => {
                 let v = self.constant(e, SqlType::Bool)?;
                 let scalar = super::value::Scalar::from(&v);
-                let flag = super::value::number(scalar, Label::Bool, true, self.cx.now_ms).map_err(|m| {
-                    m.error(
-                        scalar,
-                        "BOOL",
-                        &format!("column \"x_deleted\" of table \"{}\"", def.name),
-                        self.cx.limits,
-                    )
-                    .at(self.position(e.at))
-                })?;
+                let flag = super::value::number(scalar, Label::Bool, true, self.cx.now_ms)
+                    .map_err(|m| {
+                        m.error(
+                            scalar,
+                            "BOOL",
+                            &format!("column \"x_deleted\" of table \"{}\"", def.name),
+                            self.cx.limits,
+                        )
+                        .at(self.position(e.at))
+                    })?;
                 Ok(match flag {
                     Some(f) => deleted(Some(f != 0.0)),
                     None => nothing(deleted(None).feed),
@@ -394,12 +455,20 @@ impl<'a> Binder<'a> {
             }
             RowColumn::User(c) => {
                 if range && !matches!(c.label, Label::Int | Label::Double | Label::Timestamp) {
-                    return Err(refused(&format!("a range of {} column \"{}\"", c.label.name(), c.name)));
+                    return Err(refused(&format!(
+                        "a range of {} column \"{}\"",
+                        c.label.name(),
+                        c.name
+                    )));
                 }
                 Ok(RowsFilter {
                     filter: Some(match self.comparable(def, c, e)? {
                         Value::Null => KeyedFilter::Nothing,
-                        value => KeyedFilter::Compare { column: c.id, op, value },
+                        value => KeyedFilter::Compare {
+                            column: c.id,
+                            op,
+                            value,
+                        },
                     }),
                     feed: None,
                 })
@@ -448,7 +517,9 @@ fn feed(op: CmpOp, point: RevPoint) -> RowsFilter {
         (CmpOp::Lt, RevPoint::Exact(r)) => up_to(r.0 - 1),
         (CmpOp::Lt | CmpOp::Le, RevPoint::Between(r)) => up_to(r.0),
         (CmpOp::Le, RevPoint::Exact(r)) => up_to(r.0),
-        (CmpOp::Eq, RevPoint::Exact(r)) if r.0 > 0 && r <= Rev::MAX => feed_range(Rev(r.0 - 1), r, None),
+        (CmpOp::Eq, RevPoint::Exact(r)) if r.0 > 0 && r <= Rev::MAX => {
+            feed_range(Rev(r.0 - 1), r, None)
+        }
         // Equal to what is no x_rev, or below every x_rev.
         _ => nothing(deleted(None).feed),
     }

@@ -3,13 +3,16 @@
 use super::Binder;
 use super::eval::{has_column, type_of};
 use super::filter::{Channels, StreamColumn, StreamFilter};
-use crate::ast::{AggregateCall, ExprKind, FillSpec, Item, ItemKind, KeyExpr, Name, OrderItem, Sample, Select};
+use crate::ast::{
+    AggregateCall, ExprKind, FillSpec, Item, ItemKind, KeyExpr, Name, OrderItem, Sample, Select,
+};
 use crate::plan::{OutputColumn, OutputSource, Plan, Shape, SortKey, Source};
 use crate::types::{Datum, SqlType};
 use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::ids::ColumnId;
 use strandline_core::scan::{
-    Aggregate, AggregateFn, BucketFill, Entities, LatestScan, Predicate, SampleBy, StreamAggregate, StreamScan, TsRange,
+    Aggregate, AggregateFn, BucketFill, Entities, LatestScan, Predicate, SampleBy, StreamAggregate,
+    StreamScan, TsRange,
 };
 use strandline_core::schema::{Label, TableDef};
 use strandline_core::value::Kind;
@@ -28,12 +31,19 @@ fn column(name: impl Into<String>, ty: SqlType, index: usize) -> OutputColumn {
 }
 
 fn ts_type(timestamptz: bool) -> SqlType {
-    if timestamptz { SqlType::Timestamptz } else { SqlType::Int8 }
+    if timestamptz {
+        SqlType::Timestamptz
+    } else {
+        SqlType::Int8
+    }
 }
 
 impl<'a> Binder<'a> {
     pub(super) fn select_stream(&self, def: &'a TableDef, select: &Select) -> Result<Plan> {
-        let aggregates = select.items.iter().any(|i| matches!(i.what, ItemKind::Aggregate(_)));
+        let aggregates = select
+            .items
+            .iter()
+            .any(|i| matches!(i.what, ItemKind::Aggregate(_)));
         if let (Some(at), true) = (select.latest, aggregates || select.sample.is_some()) {
             return Err(self.not_answered(def, at, "LATEST ON with aggregates"));
         }
@@ -96,7 +106,9 @@ impl<'a> Binder<'a> {
         match filter.predicate {
             None | Some(Predicate::Const(Some(true))) => {}
             Some(Predicate::Const(_)) => entities = Entities::In(Vec::new()),
-            Some(_) => return Err(self.not_answered(def, at, "a condition on channels with LATEST ON")),
+            Some(_) => {
+                return Err(self.not_answered(def, at, "a condition on channels with LATEST ON"));
+            }
         }
         if channels.list.is_empty() {
             // `SELECT entity, ts`: the newest sample of any channel.
@@ -117,22 +129,32 @@ impl<'a> Binder<'a> {
     }
 
     pub(super) fn limit(&self, select: &Select) -> Result<Option<u64>> {
-        Ok(select.limit.as_ref().map(|e| self.row_count(e, "LIMIT")).transpose()?.flatten())
+        Ok(select
+            .limit
+            .as_ref()
+            .map(|e| self.row_count(e, "LIMIT"))
+            .transpose()?
+            .flatten())
     }
 
     pub(super) fn offset(&self, select: &Select) -> Result<u64> {
-        let offset = select.offset.as_ref().map(|e| self.row_count(e, "OFFSET")).transpose()?;
+        let offset = select
+            .offset
+            .as_ref()
+            .map(|e| self.row_count(e, "OFFSET"))
+            .transpose()?;
         Ok(offset.flatten().unwrap_or(0))
     }
 
     /// The table before `*`, when one stands there, must be the one of FROM.
     pub(super) fn check_star(&self, select: &Select, table: Option<&Name>) -> Result<()> {
         match table {
-            Some(t) if t.text != select.alias.as_ref().unwrap_or(&select.table).text => Err(self.error(
-                SqlState::UndefinedTable,
-                t.at,
-                format!("missing FROM-clause entry for table \"{}\"", t.text),
-            )),
+            Some(t) if t.text != select.alias.as_ref().unwrap_or(&select.table).text => Err(self
+                .error(
+                    SqlState::UndefinedTable,
+                    t.at,
+                    format!("missing FROM-clause entry for table \"{}\"", t.text),
+                )),
             _ => Ok(()),
         }
     }
@@ -158,7 +180,12 @@ impl<'a> Binder<'a> {
         })
     }
 
-    fn stream_items(&self, def: &'a TableDef, select: &Select, channels: &mut Channels) -> Result<Vec<OutputColumn>> {
+    fn stream_items(
+        &self,
+        def: &'a TableDef,
+        select: &Select,
+        channels: &mut Channels,
+    ) -> Result<Vec<OutputColumn>> {
         let mut out = Vec::with_capacity(select.items.len());
         for item in &select.items {
             match &item.what {
@@ -179,7 +206,9 @@ impl<'a> Binder<'a> {
                     let (ty, index) = match self.stream_column(def, select, name)? {
                         StreamColumn::Entity => (SqlType::Text, ENTITY),
                         StreamColumn::Ts(t) => (ts_type(t), TS),
-                        StreamColumn::Channel(c) => (SqlType::of(c.label), FIRST_CHANNEL + channels.index(c)),
+                        StreamColumn::Channel(c) => {
+                            (SqlType::of(c.label), FIRST_CHANNEL + channels.index(c))
+                        }
                     };
                     let shown = item.alias.as_ref().unwrap_or(&name.column);
                     out.push(column(shown.text.as_str(), ty, index));
@@ -237,7 +266,13 @@ impl<'a> Binder<'a> {
         let mut keys = Vec::with_capacity(select.order.len());
         for item in &select.order {
             let index = match (self.key_of_output(&item.key, columns)?, &item.key) {
-                (Some(OutputColumn { source: OutputSource::Column(i), .. }), _) => *i,
+                (
+                    Some(OutputColumn {
+                        source: OutputSource::Column(i),
+                        ..
+                    }),
+                    _,
+                ) => *i,
                 // Every row has the same.
                 (Some(_), _) => continue,
                 (None, KeyExpr::Column(name)) => match self.stream_column(def, select, name)? {
@@ -246,7 +281,11 @@ impl<'a> Binder<'a> {
                     StreamColumn::Channel(c) => {
                         // A channel that is only sorted by must not decide which rows there are.
                         let i = channels.find(c.id).ok_or_else(|| {
-                            self.not_answered(def, name.column.at, "ORDER BY a channel that is not selected")
+                            self.not_answered(
+                                def,
+                                name.column.at,
+                                "ORDER BY a channel that is not selected",
+                            )
                         })?;
                         *output = (*output).max(i + 1);
                         FIRST_CHANNEL + i
@@ -271,7 +310,11 @@ impl<'a> Binder<'a> {
             Some(Predicate::Const(_)) => entities = Entities::In(Vec::new()),
             Some(_) => {
                 let at = select.filter.as_ref().map_or(select.table.at, |f| f.at());
-                return Err(self.not_answered(def, at, "an aggregate with a condition on channels"));
+                return Err(self.not_answered(
+                    def,
+                    at,
+                    "an aggregate with a condition on channels",
+                ));
             }
         }
         let by_entity = self.groups_by_entity(def, select)?;
@@ -286,10 +329,13 @@ impl<'a> Binder<'a> {
                 }
                 ItemKind::Aggregate(call) => {
                     let (aggregate, ty) = self.aggregate(def, select, call, fill)?;
-                    let n = aggregates.iter().position(|a| *a == aggregate).unwrap_or_else(|| {
-                        aggregates.push(aggregate);
-                        aggregates.len() - 1
-                    });
+                    let n = aggregates
+                        .iter()
+                        .position(|a| *a == aggregate)
+                        .unwrap_or_else(|| {
+                            aggregates.push(aggregate);
+                            aggregates.len() - 1
+                        });
                     (function_name(call.func).to_owned(), ty, base + n)
                 }
                 ItemKind::Expr(e) => {
@@ -300,9 +346,13 @@ impl<'a> Binder<'a> {
                     let shown = name.column.text.clone();
                     match self.stream_column(def, select, name)? {
                         StreamColumn::Entity if by_entity => (shown, SqlType::Text, 0),
-                        StreamColumn::Ts(t) if select.sample.is_some() => (shown, ts_type(t), usize::from(by_entity)),
+                        StreamColumn::Ts(t) if select.sample.is_some() => {
+                            (shown, ts_type(t), usize::from(by_entity))
+                        }
                         StreamColumn::Entity => {
-                            return Err(self.outside_aggregates(name.column.at, &shown).hint("add GROUP BY entity"));
+                            return Err(self
+                                .outside_aggregates(name.column.at, &shown)
+                                .hint("add GROUP BY entity"));
                         }
                         StreamColumn::Ts(_) => {
                             return Err(self
@@ -322,10 +372,15 @@ impl<'a> Binder<'a> {
         }
         if aggregates.is_empty() {
             let at = select.sample.as_ref().map_or(select.group_at, |s| s.at);
-            let clause = if select.sample.is_some() { "SAMPLE BY" } else { "GROUP BY" };
+            let clause = if select.sample.is_some() {
+                "SAMPLE BY"
+            } else {
+                "GROUP BY"
+            };
             return Err(self.not_answered(def, at, &format!("{clause} without an aggregate")));
         }
-        let order = self.aggregate_order(def, select, &columns, &aggregates, base, by_entity, fill)?;
+        let order =
+            self.aggregate_order(def, select, &columns, &aggregates, base, by_entity, fill)?;
         Ok(Plan::Select {
             source: Source::Aggregate(StreamAggregate {
                 table: def.id,
@@ -347,7 +402,10 @@ impl<'a> Binder<'a> {
         })
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one pass over the parts of one statement")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one pass over the parts of one statement"
+    )]
     fn aggregate_order(
         &self,
         def: &'a TableDef,
@@ -361,7 +419,13 @@ impl<'a> Binder<'a> {
         let mut keys = Vec::with_capacity(select.order.len());
         for item in &select.order {
             let index = match (self.key_of_output(&item.key, columns)?, &item.key) {
-                (Some(OutputColumn { source: OutputSource::Column(i), .. }), _) => *i,
+                (
+                    Some(OutputColumn {
+                        source: OutputSource::Column(i),
+                        ..
+                    }),
+                    _,
+                ) => *i,
                 (Some(_), _) => continue,
                 (None, KeyExpr::Column(name)) => match self.stream_column(def, select, name)? {
                     StreamColumn::Entity if by_entity => 0,
@@ -370,9 +434,16 @@ impl<'a> Binder<'a> {
                 },
                 (None, KeyExpr::Aggregate(call)) => {
                     let (wanted, _) = self.aggregate(def, select, call, fill)?;
-                    let n = aggregates.iter().position(|a| *a == wanted).ok_or_else(|| {
-                        self.not_answered(def, call.at, "ORDER BY an aggregate that is not selected")
-                    })?;
+                    let n = aggregates
+                        .iter()
+                        .position(|a| *a == wanted)
+                        .ok_or_else(|| {
+                            self.not_answered(
+                                def,
+                                call.at,
+                                "ORDER BY an aggregate that is not selected",
+                            )
+                        })?;
                     base + n
                 }
                 (None, KeyExpr::Ordinal(..)) => continue,
@@ -400,7 +471,12 @@ impl<'a> Binder<'a> {
 
     /// GROUP BY may say what SAMPLE BY means anyway: by entity, by bucket.
     fn groups_by_entity(&self, def: &'a TableDef, select: &Select) -> Result<bool> {
-        let is_entity = |name| Ok::<bool, Error>(matches!(self.stream_column(def, select, name)?, StreamColumn::Entity));
+        let is_entity = |name| {
+            Ok::<bool, Error>(matches!(
+                self.stream_column(def, select, name)?,
+                StreamColumn::Entity
+            ))
+        };
         let mut by_entity = false;
         if select.sample.is_some() {
             for item in &select.items {
@@ -416,7 +492,9 @@ impl<'a> Binder<'a> {
                 KeyExpr::Column(name) => {
                     // An alias of the select list stands for its column.
                     let aliased = select.items.iter().find_map(|i| match (&i.alias, &i.what) {
-                        (Some(a), ItemKind::Expr(e)) if name.table.is_none() && a.text == name.column.text => {
+                        (Some(a), ItemKind::Expr(e))
+                            if name.table.is_none() && a.text == name.column.text =>
+                        {
                             Some(&e.kind)
                         }
                         _ => None,
@@ -428,7 +506,9 @@ impl<'a> Binder<'a> {
                     }
                 }
                 KeyExpr::Ordinal(n, _) => {
-                    let item = usize::try_from(*n).ok().and_then(|n| select.items.get(n.checked_sub(1)?));
+                    let item = usize::try_from(*n)
+                        .ok()
+                        .and_then(|n| select.items.get(n.checked_sub(1)?));
                     match item.map(|i| &i.what) {
                         Some(ItemKind::Expr(e)) => match &e.kind {
                             ExprKind::Column(c) => Some(c),
@@ -439,25 +519,48 @@ impl<'a> Binder<'a> {
                 }
                 KeyExpr::Aggregate(_) => None,
             };
-            match name.map(|n| self.stream_column(def, select, n)).transpose()? {
+            match name
+                .map(|n| self.stream_column(def, select, n))
+                .transpose()?
+            {
                 Some(StreamColumn::Entity) => by_entity = true,
                 Some(StreamColumn::Ts(_)) if select.sample.is_some() => {}
                 _ => {
-                    return Err(self.not_answered(def, select.group_at, "GROUP BY other than entity"));
+                    return Err(self.not_answered(
+                        def,
+                        select.group_at,
+                        "GROUP BY other than entity",
+                    ));
                 }
             }
         }
         Ok(by_entity)
     }
 
-    fn bucket_fill(&self, def: &TableDef, select: &Select, range: TsRange) -> Result<Option<BucketFill>> {
-        let Some(Sample { interval_ms, fill: Some(fill), at }) = &select.sample else {
+    fn bucket_fill(
+        &self,
+        def: &TableDef,
+        select: &Select,
+        range: TsRange,
+    ) -> Result<Option<BucketFill>> {
+        let Some(Sample {
+            interval_ms,
+            fill: Some(fill),
+            at,
+        }) = &select.sample
+        else {
             return Ok(None);
         };
         let open = range.from == i64::MIN || range.to == i64::MAX;
         if open && !self.describing() {
             return Err(self
-                .unsupported(*at, format!("FILL on table \"{}\" needs a range bounded on both sides", def.name))
+                .unsupported(
+                    *at,
+                    format!(
+                        "FILL on table \"{}\" needs a range bounded on both sides",
+                        def.name
+                    ),
+                )
                 .hint("WHERE ts BETWEEN a AND b, or IN RANGE (a, b)"));
         }
         if !open && !range.is_empty() {
@@ -466,7 +569,11 @@ impl<'a> Binder<'a> {
                 let e = self.cx.limits.exceeded(
                     "buckets",
                     SqlState::ProgramLimitExceeded,
-                    format_args!("{} buckets of table \"{}\"", buckets.saturating_add(1), def.name),
+                    format_args!(
+                        "{} buckets of table \"{}\"",
+                        buckets.saturating_add(1),
+                        def.name
+                    ),
                 );
                 return Err(e.at(self.position(*at)));
             }
@@ -504,8 +611,15 @@ impl<'a> Binder<'a> {
             Some(BucketFill::Number(n)) => n.fract() != 0.0,
             _ => false,
         };
-        let count_type = if fraction { SqlType::Float8 } else { SqlType::Int8 };
-        let rows = Aggregate { func: AggregateFn::Count, column: None };
+        let count_type = if fraction {
+            SqlType::Float8
+        } else {
+            SqlType::Int8
+        };
+        let rows = Aggregate {
+            func: AggregateFn::Count,
+            column: None,
+        };
         let Some(name) = &call.column else {
             return Ok((rows, count_type));
         };
@@ -539,19 +653,30 @@ impl<'a> Binder<'a> {
             }
             _ => match (label, fill) {
                 (SqlType::Int8 | SqlType::Bool, _) if fraction => SqlType::Float8,
-                (SqlType::Bool, Some(BucketFill::Number(n))) if n != 0.0 && n != 1.0 => SqlType::Float8,
+                (SqlType::Bool, Some(BucketFill::Number(n))) if n != 0.0 && n != 1.0 => {
+                    SqlType::Float8
+                }
                 (SqlType::Text, Some(BucketFill::Number(_))) => {
                     return Err(self.error(
                         SqlState::DatatypeMismatch,
                         call.at,
-                        format!("FILL with a number does not fit TEXT column \"{}\"", channel.name),
+                        format!(
+                            "FILL with a number does not fit TEXT column \"{}\"",
+                            channel.name
+                        ),
                     ));
                 }
                 _ => label,
             },
         };
         let column: Option<(ColumnId, Kind)> = Some((channel.id, channel.label.kind()));
-        Ok((Aggregate { func: call.func, column }, ty))
+        Ok((
+            Aggregate {
+                func: call.func,
+                column,
+            },
+            ty,
+        ))
     }
 }
 

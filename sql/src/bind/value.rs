@@ -129,7 +129,9 @@ impl Misfit {
                 );
                 match (type_name, value) {
                     ("TEXT", _) => e.hint("put it in single quotes"),
-                    (_, Scalar::Text(..)) => e.hint("cast it, or declare the parameter with the column's type"),
+                    (_, Scalar::Text(..)) => {
+                        e.hint("cast it, or declare the parameter with the column's type")
+                    }
                     _ => e,
                 }
             }
@@ -141,9 +143,11 @@ impl Misfit {
                 SqlState::CharacterNotInRepertoire,
                 format!("text with a NUL character, for {place}"),
             ),
-            Misfit::TooLarge => {
-                limits.exceeded("text_bytes", SqlState::ProgramLimitExceeded, format_args!("text for {place}"))
-            }
+            Misfit::TooLarge => limits.exceeded(
+                "text_bytes",
+                SqlState::ProgramLimitExceeded,
+                format_args!("text for {place}"),
+            ),
         }
     }
 }
@@ -167,10 +171,17 @@ fn parse_f64(text: &str) -> Result<f64, Misfit> {
     let digits = t.trim_start_matches(['+', '-']);
     // `inf`, `nan` and hexadecimal are not for storage.
     if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
-        let named = ["nan", "infinity", "inf"].iter().any(|w| digits.eq_ignore_ascii_case(w));
-        return Err(if named { Misfit::OutOfRange } else { Misfit::BadText });
+        let named = ["nan", "infinity", "inf"]
+            .iter()
+            .any(|w| digits.eq_ignore_ascii_case(w));
+        return Err(if named {
+            Misfit::OutOfRange
+        } else {
+            Misfit::BadText
+        });
     }
-    let v: f64 = fast_float2::parse(t.strip_prefix('+').unwrap_or(t)).map_err(|_| Misfit::BadText)?;
+    let v: f64 =
+        fast_float2::parse(t.strip_prefix('+').unwrap_or(t)).map_err(|_| Misfit::BadText)?;
     finite(v)
 }
 
@@ -179,17 +190,30 @@ fn parse_i64(text: &str) -> Result<i64, Misfit> {
     t.parse().map_err(|_| {
         let digits = t.strip_prefix(['+', '-']).unwrap_or(t);
         let whole = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-        if whole { Misfit::OutOfRange } else { Misfit::BadText }
+        if whole {
+            Misfit::OutOfRange
+        } else {
+            Misfit::BadText
+        }
     })
 }
 
 fn finite(v: f64) -> Result<f64, Misfit> {
-    if v.is_finite() { Ok(v) } else { Err(Misfit::OutOfRange) }
+    if v.is_finite() {
+        Ok(v)
+    } else {
+        Err(Misfit::OutOfRange)
+    }
 }
 
 /// The f64 that a label of kind f64 stores; `None` for NULL. Without `strict` a comparison asks: a number
 /// that INT could not store still compares.
-pub fn number(value: Scalar<'_>, label: Label, strict: bool, now_ms: i64) -> Result<Option<f64>, Misfit> {
+pub fn number(
+    value: Scalar<'_>,
+    label: Label,
+    strict: bool,
+    now_ms: i64,
+) -> Result<Option<f64>, Misfit> {
     let v = match (label, value) {
         (_, Scalar::Null) => return Ok(None),
         (Label::Double, Scalar::Int(i)) => i as f64,
@@ -212,7 +236,9 @@ pub fn number(value: Scalar<'_>, label: Label, strict: bool, now_ms: i64) -> Res
         (Label::Bool, Scalar::Int(i @ (0 | 1))) => i as f64,
         (Label::Bool, Scalar::Float(f)) if f == 0.0 || f == 1.0 => f + 0.0,
         (Label::Bool, Scalar::Int(_) | Scalar::Float(_)) => return Err(Misfit::OutOfRange),
-        (Label::Bool, Scalar::Text(t, true)) => f64::from(u8::from(parse_bool(t).ok_or(Misfit::BadText)?)),
+        (Label::Bool, Scalar::Text(t, true)) => {
+            f64::from(u8::from(parse_bool(t).ok_or(Misfit::BadText)?))
+        }
         (Label::Timestamp, Scalar::Int(t) | Scalar::Timestamp(t)) => timestamp(t, strict)?,
         (Label::Timestamp, Scalar::Float(f)) => {
             let f = f.floor();
@@ -222,7 +248,9 @@ pub fn number(value: Scalar<'_>, label: Label, strict: bool, now_ms: i64) -> Res
             }
             timestamp(f as i64, strict)?
         }
-        (Label::Timestamp, Scalar::Text(t, true)) => timestamp(time::parse_text(t, now_ms)?, strict)?,
+        (Label::Timestamp, Scalar::Text(t, true)) => {
+            timestamp(time::parse_text(t, now_ms)?, strict)?
+        }
         _ => return Err(Misfit::Type),
     };
     Ok(Some(v))
@@ -243,7 +271,11 @@ fn timestamp(t: i64, strict: bool) -> Result<f64, Misfit> {
 }
 
 /// The text that TEXT stores; `None` for NULL.
-pub fn text<'a>(value: Scalar<'a>, max_chars: Option<u32>, limits: &Limits) -> Result<Option<&'a str>, Misfit> {
+pub fn text<'a>(
+    value: Scalar<'a>,
+    max_chars: Option<u32>,
+    limits: &Limits,
+) -> Result<Option<&'a str>, Misfit> {
     let t = match value {
         Scalar::Null => return Ok(None),
         Scalar::Text(t, _) => t,
@@ -265,7 +297,13 @@ pub fn text<'a>(value: Scalar<'a>, max_chars: Option<u32>, limits: &Limits) -> R
 }
 
 /// What a column of `label` stores of a value.
-pub fn stored(value: Scalar<'_>, label: Label, strict: bool, now_ms: i64, limits: &Limits) -> Result<Value, Misfit> {
+pub fn stored(
+    value: Scalar<'_>,
+    label: Label,
+    strict: bool,
+    now_ms: i64,
+    limits: &Limits,
+) -> Result<Value, Misfit> {
     Ok(match label.kind() {
         Kind::F64 => number(value, label, strict, now_ms)?.map_or(Value::Null, Value::F64),
         Kind::Str => {
@@ -311,7 +349,10 @@ pub fn axis(value: Scalar<'_>, now_ms: i64) -> Result<Option<AxisPoint>, Misfit>
 
 /// `value::type`, as PostgreSQL casts.
 pub fn cast(value: Scalar<'_>, ty: SqlType, now_ms: i64) -> Result<Datum, Misfit> {
-    let text_of = |s: String| Datum::Text { text: s, unknown: false };
+    let text_of = |s: String| Datum::Text {
+        text: s,
+        unknown: false,
+    };
     // A cast takes typed text too.
     let value = match value {
         Scalar::Text(t, _) => Scalar::Text(t, true),
@@ -336,7 +377,9 @@ pub fn cast(value: Scalar<'_>, ty: SqlType, now_ms: i64) -> Result<Datum, Misfit
         (SqlType::Bool, Scalar::Int(i)) => Datum::Bool(i != 0),
         (SqlType::Bool, Scalar::Text(t, _)) => Datum::Bool(parse_bool(t).ok_or(Misfit::BadText)?),
         (SqlType::Timestamptz, Scalar::Timestamp(t)) => Datum::Timestamp(t),
-        (SqlType::Timestamptz, Scalar::Text(t, _)) => Datum::Timestamp(time::parse_text(t, now_ms)?),
+        (SqlType::Timestamptz, Scalar::Text(t, _)) => {
+            Datum::Timestamp(time::parse_text(t, now_ms)?)
+        }
         (SqlType::Text, Scalar::Text(t, _)) => text_of(t.to_owned()),
         (SqlType::Text, Scalar::Timestamp(t)) => text_of(strandline_core::time::format_ms(t)),
         (SqlType::Text, Scalar::Bool(b)) => text_of(b.to_string()),
@@ -364,8 +407,11 @@ mod tests {
 
     fn put(value: Scalar<'_>, label: Label) -> Result<Value, &'static str> {
         let limits = Limits::default();
-        stored(value, label, true, 1000, &limits)
-            .map_err(|m| m.error(value, label.name(), "column \"c\"", &limits).state().code())
+        stored(value, label, true, 1000, &limits).map_err(|m| {
+            m.error(value, label.name(), "column \"c\"", &limits)
+                .state()
+                .code()
+        })
     }
 
     #[test]
@@ -409,10 +455,18 @@ mod tests {
             (Text("maybe", true), Label::Bool, Err("22P02")),
             (Int(0), Label::Timestamp, n(0.0)),
             (Int(-1), Label::Timestamp, Err("22008")),
-            (Int(TIMESTAMP_END_MS - 1), Label::Timestamp, n(9_223_372_036_853.0)),
+            (
+                Int(TIMESTAMP_END_MS - 1),
+                Label::Timestamp,
+                n(9_223_372_036_853.0),
+            ),
             (Int(TIMESTAMP_END_MS), Label::Timestamp, Err("22008")),
             (Float(1.9), Label::Timestamp, n(1.0)),
-            (Text("1970-01-01T00:00:01.2349Z", true), Label::Timestamp, n(1234.0)),
+            (
+                Text("1970-01-01T00:00:01.2349Z", true),
+                Label::Timestamp,
+                n(1234.0),
+            ),
             (Text("1960-01-01", true), Label::Timestamp, Err("22008")),
             (Text("1970-13-01", true), Label::Timestamp, Err("22008")),
             (Text("soon", true), Label::Timestamp, Err("22007")),
@@ -435,8 +489,20 @@ mod tests {
     fn the_axis() {
         let at = |v| axis(v, 0).unwrap().unwrap();
         assert_eq!(at(Text("1700000000000", true)).ms, 1_700_000_000_000);
-        assert_eq!(at(Float(1.5)), AxisPoint { ms: 1, exact: false });
-        assert_eq!(at(Float(-1.5)), AxisPoint { ms: -2, exact: false });
+        assert_eq!(
+            at(Float(1.5)),
+            AxisPoint {
+                ms: 1,
+                exact: false
+            }
+        );
+        assert_eq!(
+            at(Float(-1.5)),
+            AxisPoint {
+                ms: -2,
+                exact: false
+            }
+        );
         assert_eq!(at(Text("1970-01-01T00:00:01", true)).ms, 1000);
         assert!(axis(Text("20260101", true), 0).is_err());
         assert!(axis(Float(f64::NAN), 0).is_err());

@@ -30,7 +30,9 @@ impl Parser<'_> {
         let if_not_exists = self.eat_words(&["IF", "NOT", "EXISTS"]);
         let table = self.table_name()?;
         if self.is_word(0, "AS") {
-            return Err(self.unsupported(at, "CREATE TABLE … AS is not supported").into());
+            return Err(self
+                .unsupported(at, "CREATE TABLE … AS is not supported")
+                .into());
         }
         self.expect(Kind::LParen)?;
         let mut columns = Vec::new();
@@ -65,7 +67,10 @@ impl Parser<'_> {
                 return Err(self.later(t.start, rows, "PARTITION BY"));
             } else if self.is_word(0, "NATURAL") {
                 return Err(self
-                    .unsupported(t.start, "NATURAL KEY belongs to mutable dataspaces, which come later")
+                    .unsupported(
+                        t.start,
+                        "NATURAL KEY belongs to mutable dataspaces, which come later",
+                    )
                     .into());
             } else if self.is_any_word(&["INHERITS", "TABLESPACE", "USING", "ON"]) {
                 let word = self.raw(t).to_ascii_uppercase();
@@ -124,7 +129,14 @@ impl Parser<'_> {
     }
 
     fn column_decl(&mut self) -> PResult<ColumnDecl> {
-        let constraint = self.is_any_word(&["PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "CONSTRAINT", "EXCLUDE"]);
+        let constraint = self.is_any_word(&[
+            "PRIMARY",
+            "UNIQUE",
+            "CHECK",
+            "FOREIGN",
+            "CONSTRAINT",
+            "EXCLUDE",
+        ]);
         if constraint && self.peek_at(1).kind != Kind::Comma {
             return Err(self.constraint_refused());
         }
@@ -147,7 +159,15 @@ impl Parser<'_> {
             } else if self.eat_word("STALENESS") {
                 column.staleness = Some((self.duration()?, t.start));
             } else if self.is_any_word(&[
-                "PRIMARY", "UNIQUE", "CHECK", "REFERENCES", "CONSTRAINT", "DEFAULT", "NOT", "COLLATE", "GENERATED",
+                "PRIMARY",
+                "UNIQUE",
+                "CHECK",
+                "REFERENCES",
+                "CONSTRAINT",
+                "DEFAULT",
+                "NOT",
+                "COLLATE",
+                "GENERATED",
             ]) {
                 return Err(self.constraint_refused());
             } else if !self.eat_word("NULL") {
@@ -194,7 +214,9 @@ impl Parser<'_> {
             let at = self.peek().start;
             let n = self.unsigned()?;
             self.expect(Kind::RParen)?;
-            let max = u32::try_from(n).ok().filter(|n| (1..=10_485_760).contains(n));
+            let max = u32::try_from(n)
+                .ok()
+                .filter(|n| (1..=10_485_760).contains(n));
             let Some(max) = max else {
                 return Err(self
                     .error(
@@ -204,12 +226,21 @@ impl Parser<'_> {
                     )
                     .into());
             };
-            label = Label::Text { max_chars: Some(max) };
+            label = Label::Text {
+                max_chars: Some(max),
+            };
         }
         let next = self.peek();
         let array = next.kind == Kind::Other && self.raw(next) == "[";
-        if array || next.kind == Kind::LParen || self.is_any_word(&["WITH", "WITHOUT", "VARYING", "ARRAY"]) {
-            let shown = if array { format!("{word}[]") } else { format!("{word} {}", self.raw(next)) };
+        if array
+            || next.kind == Kind::LParen
+            || self.is_any_word(&["WITH", "WITHOUT", "VARYING", "ARRAY"])
+        {
+            let shown = if array {
+                format!("{word}[]")
+            } else {
+                format!("{word} {}", self.raw(next))
+            };
             return Err(self.type_refused(t.start, &shown));
         }
         Ok(label)

@@ -156,7 +156,10 @@ impl Parser<'_> {
         let at = t.start;
         let next = self.peek_at(1);
         let called = next.kind == Kind::LParen;
-        let quoted = matches!(next.kind, Kind::Str | Kind::StrDoubled | Kind::StrEscaped | Kind::StrDollar);
+        let quoted = matches!(
+            next.kind,
+            Kind::Str | Kind::StrDoubled | Kind::StrEscaped | Kind::StrDollar
+        );
         let word = self.raw(t).to_ascii_lowercase();
         let day = match word.as_str() {
             "null" => Some(ExprKind::Null),
@@ -199,7 +202,10 @@ impl Parser<'_> {
                     self.error(
                         SqlState::InvalidDatetime,
                         s.start,
-                        format!("invalid interval \"{}\"", text.chars().take(60).collect::<String>()),
+                        format!(
+                            "invalid interval \"{}\"",
+                            text.chars().take(60).collect::<String>()
+                        ),
                     )
                     .hint("weeks and shorter units: '1 day', '5 min', '01:30:00'")
                 })?;
@@ -223,7 +229,10 @@ impl Parser<'_> {
             "array" => return Err(self.general(at, "an array")),
             _ => {}
         }
-        if called && (self.is_name() || matches!(word.as_str(), "any" | "all" | "some" | "left" | "right")) {
+        if called
+            && (self.is_name()
+                || matches!(word.as_str(), "any" | "all" | "some" | "left" | "right"))
+        {
             return Err(self.general(at, format!("the function {word}()")));
         }
         Ok(Expr {
@@ -234,7 +243,10 @@ impl Parser<'_> {
 
     fn primary_text(&mut self) -> PResult<Expr> {
         let t = self.peek();
-        if !matches!(t.kind, Kind::Str | Kind::StrDoubled | Kind::StrEscaped | Kind::StrDollar) {
+        if !matches!(
+            t.kind,
+            Kind::Str | Kind::StrDoubled | Kind::StrEscaped | Kind::StrDollar
+        ) {
             return Err(self.unexpected());
         }
         self.primary()
@@ -279,7 +291,10 @@ impl Parser<'_> {
     fn duration_after(&mut self, t: Token) -> PResult<Option<i64>> {
         let unit = self.peek();
         let adjacent = unit.start == t.end;
-        if unit.kind != Kind::Word || !(adjacent || self.spaced_units) || time::unit(self.raw(unit)).is_none() {
+        if unit.kind != Kind::Word
+            || !(adjacent || self.spaced_units)
+            || time::unit(self.raw(unit)).is_none()
+        {
             return Ok(None);
         }
         let mut total = self.with_unit(t)?;
@@ -302,7 +317,13 @@ impl Parser<'_> {
                 .hint("use days or weeks here")
                 .into());
         };
-        let too_long = || self.error(SqlState::DatetimeOverflow, t.start, "the duration is too long");
+        let too_long = || {
+            self.error(
+                SqlState::DatetimeOverflow,
+                t.start,
+                "the duration is too long",
+            )
+        };
         if t.kind == Kind::Int {
             let n: i64 = self.raw(t).parse().map_err(|_| too_long())?;
             return Ok(n.checked_mul(scale).ok_or_else(too_long)?);
@@ -327,7 +348,11 @@ impl Parser<'_> {
                 self.next();
                 let text = lexer::string_value(self.text, t)?;
                 let ms = time::parse_duration(&text).ok_or_else(|| {
-                    self.error(SqlState::InvalidDatetime, t.start, format!("invalid duration \"{text}\""))
+                    self.error(
+                        SqlState::InvalidDatetime,
+                        t.start,
+                        format!("invalid duration \"{text}\""),
+                    )
                 })?;
                 return Ok(ms);
             }
@@ -340,7 +365,10 @@ impl Parser<'_> {
             _ => Err(lexer::syntax(
                 self.text,
                 t.start,
-                format!("a duration is a number and a unit, such as 60 s, not \"{}\"", self.raw(t)),
+                format!(
+                    "a duration is a number and a unit, such as 60 s, not \"{}\"",
+                    self.raw(t)
+                ),
             )
             .into()),
         }
@@ -401,8 +429,10 @@ impl Parser<'_> {
                 }
                 cond => {
                     let next = self.peek();
-                    let continues = matches!(next.kind, Kind::Cast | Kind::Plus | Kind::Minus | Kind::Other)
-                        || comparison(next.kind).is_some()
+                    let continues = matches!(
+                        next.kind,
+                        Kind::Cast | Kind::Plus | Kind::Minus | Kind::Other
+                    ) || comparison(next.kind).is_some()
                         || self.is_any_word(&["IS", "IN", "BETWEEN", "LIKE", "ISNULL", "NOTNULL"]);
                     if continues {
                         return Err(self.general(next.start, "an operator on a condition"));
@@ -429,15 +459,24 @@ impl Parser<'_> {
             return Ok(Cond::Bare(left));
         }
         if self.eat_word("ISNULL") {
-            return Ok(Cond::IsNull { expr: left, negated: false });
+            return Ok(Cond::IsNull {
+                expr: left,
+                negated: false,
+            });
         }
         if self.eat_word("NOTNULL") {
-            return Ok(Cond::IsNull { expr: left, negated: true });
+            return Ok(Cond::IsNull {
+                expr: left,
+                negated: true,
+            });
         }
         if self.eat_word("IS") {
             let negated = self.eat_word("NOT");
             if self.eat_word("NULL") || self.eat_word("UNKNOWN") {
-                return Ok(Cond::IsNull { expr: left, negated });
+                return Ok(Cond::IsNull {
+                    expr: left,
+                    negated,
+                });
             }
             if self.is_word(0, "DISTINCT") {
                 return Err(self.general(t.start, "IS DISTINCT FROM"));
@@ -446,10 +485,16 @@ impl Parser<'_> {
             if !value {
                 self.expect_word("FALSE")?;
             }
-            return Ok(Cond::IsBool { expr: left, value, negated });
+            return Ok(Cond::IsBool {
+                expr: left,
+                value,
+                negated,
+            });
         }
         let negated = self.is_word(0, "NOT")
-            && ["IN", "BETWEEN", "LIKE", "ILIKE", "SIMILAR"].iter().any(|w| self.is_word(1, w));
+            && ["IN", "BETWEEN", "LIKE", "ILIKE", "SIMILAR"]
+                .iter()
+                .any(|w| self.is_word(1, w));
         if negated {
             self.next();
         }
@@ -464,7 +509,12 @@ impl Parser<'_> {
             let low = self.expr()?;
             self.expect_word("AND")?;
             let high = self.expr()?;
-            return Ok(Cond::Between { expr: left, low, high, negated });
+            return Ok(Cond::Between {
+                expr: left,
+                low,
+                high,
+                negated,
+            });
         }
         if self.eat_word("IN") {
             if !negated && self.is_word(0, "RANGE") && self.peek_at(1).kind == Kind::LParen {
@@ -481,7 +531,11 @@ impl Parser<'_> {
                 list.push(self.expr()?);
             }
             self.expect(Kind::RParen)?;
-            return Ok(Cond::In { expr: left, list, negated });
+            return Ok(Cond::In {
+                expr: left,
+                list,
+                negated,
+            });
         }
         Ok(Cond::Bare(left))
     }
@@ -498,11 +552,17 @@ impl Parser<'_> {
                 self.eat_word("PRECISION");
                 SqlType::Float8
             }
-            "float8" | "float" | "real" | "float4" | "f64" | "numeric" | "decimal" => SqlType::Float8,
-            "int" | "integer" | "bigint" | "int8" | "int64" | "smallint" | "int4" | "int2" => SqlType::Int8,
+            "float8" | "float" | "real" | "float4" | "f64" | "numeric" | "decimal" => {
+                SqlType::Float8
+            }
+            "int" | "integer" | "bigint" | "int8" | "int64" | "smallint" | "int4" | "int2" => {
+                SqlType::Int8
+            }
             "bool" | "boolean" => SqlType::Bool,
             "timestamp" | "timestamptz" | "date" => SqlType::Timestamptz,
-            "text" | "string" | "varchar" | "symbol" | "char" | "bpchar" | "name" | "uuid" => SqlType::Text,
+            "text" | "string" | "varchar" | "symbol" | "char" | "bpchar" | "name" | "uuid" => {
+                SqlType::Text
+            }
             "character" => {
                 self.eat_word("VARYING");
                 SqlType::Text
@@ -517,7 +577,8 @@ impl Parser<'_> {
             self.expect(Kind::RParen)?;
         }
         if ty == SqlType::Timestamptz {
-            let _ = self.eat_words(&["WITH", "TIME", "ZONE"]) || self.eat_words(&["WITHOUT", "TIME", "ZONE"]);
+            let _ = self.eat_words(&["WITH", "TIME", "ZONE"])
+                || self.eat_words(&["WITHOUT", "TIME", "ZONE"]);
         }
         if self.is(Kind::Other) && self.raw(self.peek()) == "[" {
             return Err(self.general(t.start, "an array"));
@@ -528,8 +589,14 @@ impl Parser<'_> {
 
 /// A whole number that fits.
 pub(super) fn parse_int(text: &str, negative: bool) -> Option<ExprKind> {
-    let v: i128 = if text.len() <= 30 { text.parse().ok()? } else { return None };
-    i64::try_from(if negative { -v } else { v }).ok().map(ExprKind::Int)
+    let v: i128 = if text.len() <= 30 {
+        text.parse().ok()?
+    } else {
+        return None;
+    };
+    i64::try_from(if negative { -v } else { v })
+        .ok()
+        .map(ExprKind::Int)
 }
 
 fn one_or(mut list: Vec<Cond>, make: fn(Vec<Cond>) -> Cond) -> Cond {

@@ -21,7 +21,9 @@ impl Parser<'_> {
         let at = self.peek().start;
         let verb = self.raw(self.tokens[begin]).to_ascii_uppercase();
         match fail {
-            Fail::Error(e) if e.state() == SqlState::SyntaxError => match self.check_general(Some(&e)) {
+            Fail::Error(e) if e.state() == SqlState::SyntaxError => match self
+                .check_general(Some(&e))
+            {
                 Ok(()) => {
                     let e = self.unsupported(at, format!("this form of {verb} is not supported"));
                     Fail::Error(e.hint(verb_hint(&verb)))
@@ -112,7 +114,10 @@ impl Parser<'_> {
                 None => {
                     let e: Expr = if self.is_word(0, "DEFAULT") {
                         let at = self.next().start;
-                        Expr { kind: ExprKind::Null, at }
+                        Expr {
+                            kind: ExprKind::Null,
+                            at,
+                        }
                     } else {
                         self.expr()?
                     };
@@ -159,7 +164,11 @@ impl Parser<'_> {
                 }
                 let index = self.parameter(t) as u32;
                 self.at += 1;
-                return Some(CellRef { kind: CellKind::Param, start: index, end: t.start });
+                return Some(CellRef {
+                    kind: CellKind::Param,
+                    start: index,
+                    end: t.start,
+                });
             }
             Kind::Word => {
                 let raw = self.raw(t);
@@ -194,7 +203,9 @@ impl Parser<'_> {
 fn verb_hint(verb: &str) -> &'static str {
     match verb {
         "INSERT" => "INSERT INTO t (columns) VALUES (…), … [RETURNING …]",
-        "UPDATE" => "on rows tables: UPDATE t SET column = value, … WHERE xid = '…' [AND x_rev = n]",
+        "UPDATE" => {
+            "on rows tables: UPDATE t SET column = value, … WHERE xid = '…' [AND x_rev = n]"
+        }
         _ => "on rows tables: DELETE FROM t WHERE xid = '…' [AND x_rev = n]",
     }
 }

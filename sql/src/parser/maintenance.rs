@@ -44,7 +44,12 @@ impl Parser<'_> {
             });
         }
         *verbose = true;
-        for (word, on) in [("TRUE", true), ("ON", true), ("FALSE", false), ("OFF", false)] {
+        for (word, on) in [
+            ("TRUE", true),
+            ("ON", true),
+            ("FALSE", false),
+            ("OFF", false),
+        ] {
             if self.eat_word(word) {
                 *verbose = on;
             }

@@ -206,22 +206,83 @@ pub(crate) struct Parser<'a> {
 
 /// Words that are no identifier without quotes, as in PostgreSQL.
 const RESERVED: &[&str] = &[
-    "all", "and", "any", "array", "as", "asc", "between", "case", "cast", "check", "collate", "column",
-    "constraint", "create", "default", "desc", "distinct", "else", "end", "except", "exists", "false", "fetch",
-    "for", "foreign", "from", "full", "grant", "group", "having", "ilike", "in", "inner", "intersect", "into",
-    "is", "isnull", "join", "lateral", "left", "like", "limit", "natural", "not", "notnull", "null", "offset",
-    "on", "only", "or", "order", "outer", "overlaps", "primary", "references", "returning", "right", "select",
-    "similar", "some", "table", "then", "to", "true", "union", "unique", "using", "when", "where", "window",
+    "all",
+    "and",
+    "any",
+    "array",
+    "as",
+    "asc",
+    "between",
+    "case",
+    "cast",
+    "check",
+    "collate",
+    "column",
+    "constraint",
+    "create",
+    "default",
+    "desc",
+    "distinct",
+    "else",
+    "end",
+    "except",
+    "exists",
+    "false",
+    "fetch",
+    "for",
+    "foreign",
+    "from",
+    "full",
+    "grant",
+    "group",
+    "having",
+    "ilike",
+    "in",
+    "inner",
+    "intersect",
+    "into",
+    "is",
+    "isnull",
+    "join",
+    "lateral",
+    "left",
+    "like",
+    "limit",
+    "natural",
+    "not",
+    "notnull",
+    "null",
+    "offset",
+    "on",
+    "only",
+    "or",
+    "order",
+    "outer",
+    "overlaps",
+    "primary",
+    "references",
+    "returning",
+    "right",
+    "select",
+    "similar",
+    "some",
+    "table",
+    "then",
+    "to",
+    "true",
+    "union",
+    "unique",
+    "using",
+    "when",
+    "where",
+    "window",
     "with",
 ];
 
 fn is_reserved(word: &str) -> bool {
     word.len() <= 10
         && RESERVED
-            .binary_search_by(|r| {
-                r.bytes()
-                    .cmp(word.bytes().map(|b| b.to_ascii_lowercase()))
-            })
+            .binary_search_by(|r| r.bytes().cmp(word.bytes().map(|b| b.to_ascii_lowercase())))
             .is_ok()
 }
 
@@ -418,16 +479,14 @@ impl<'a> Parser<'a> {
         if first.text == "public" {
             return Ok(second);
         }
-        Err(Fail::Error(
-            self.error(
-                SqlState::UndefinedTable,
-                first.at,
-                format!(
-                    "relation \"{}.{}\" does not exist: tables stand in schema public",
-                    first.text, second.text
-                ),
+        Err(Fail::Error(self.error(
+            SqlState::UndefinedTable,
+            first.at,
+            format!(
+                "relation \"{}.{}\" does not exist: tables stand in schema public",
+                first.text, second.text
             ),
-        ))
+        )))
     }
 
     /// IF EXISTS.

@@ -16,7 +16,11 @@ impl Parser<'_> {
         let mut declared = Vec::new();
         if self.eat(Kind::LParen) {
             loop {
-                declared.push((!self.eat_word("UNKNOWN")).then(|| self.type_name()).transpose()?);
+                declared.push(
+                    (!self.eat_word("UNKNOWN"))
+                        .then(|| self.type_name())
+                        .transpose()?,
+                );
                 if !self.eat(Kind::Comma) {
                     break;
                 }

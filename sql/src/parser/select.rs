@@ -3,14 +3,24 @@
 
 use super::{Fail, PResult, Parsed, Parser};
 use crate::ast::{
-    AggregateCall, Expr, ExprKind, FillSpec, Item, ItemKind, KeyExpr, Name, OrderItem, Returning, Sample, Select,
+    AggregateCall, Expr, ExprKind, FillSpec, Item, ItemKind, KeyExpr, Name, OrderItem, Returning,
+    Sample, Select,
 };
 use crate::lexer::Kind;
 use strandline_core::error::SqlState;
 use strandline_core::scan::AggregateFn;
 
 /// Words that begin a clause, and so are no alias of a table.
-const CLAUSES: &[&str] = &["RAW", "LATEST", "SAMPLE", "FILL", "VERSIONS", "ASOF", "CROSS", "TABLESAMPLE"];
+const CLAUSES: &[&str] = &[
+    "RAW",
+    "LATEST",
+    "SAMPLE",
+    "FILL",
+    "VERSIONS",
+    "ASOF",
+    "CROSS",
+    "TABLESAMPLE",
+];
 
 fn aggregate(word: &str) -> Option<AggregateFn> {
     Some(match word.to_ascii_lowercase().as_str() {
@@ -73,7 +83,8 @@ impl Parser<'_> {
             i += 1;
         }
         let t = self.peek_at(i + 1);
-        if !matches!(t.kind, Kind::Word | Kind::Quoted) || self.peek_at(i + 2).kind == Kind::LParen {
+        if !matches!(t.kind, Kind::Word | Kind::Quoted) || self.peek_at(i + 2).kind == Kind::LParen
+        {
             // A subquery, a table function, or nothing that can be a table.
             return None;
         }
@@ -141,12 +152,21 @@ impl Parser<'_> {
         let t = self.peek();
         let at = t.start;
         if self.eat(Kind::Star) {
-            return Ok(Item { what: ItemKind::Star(None), alias: None, at });
+            return Ok(Item {
+                what: ItemKind::Star(None),
+                alias: None,
+                at,
+            });
         }
-        if self.is_name() && self.peek_at(1).kind == Kind::Dot && self.peek_at(2).kind == Kind::Star {
+        if self.is_name() && self.peek_at(1).kind == Kind::Dot && self.peek_at(2).kind == Kind::Star
+        {
             let table = self.name()?;
             self.at += 2;
-            return Ok(Item { what: ItemKind::Star(Some(table)), alias: None, at });
+            return Ok(Item {
+                what: ItemKind::Star(Some(table)),
+                alias: None,
+                at,
+            });
         }
         let what = match self.aggregate_call()? {
             Some(call) => {
@@ -158,7 +178,9 @@ impl Parser<'_> {
                     next.kind,
                     Kind::Plus | Kind::Minus | Kind::Star | Kind::Slash | Kind::Other | Kind::Cast
                 ) {
-                    return Err(self.general(next.start, format!("the operator {}", self.raw(next))));
+                    return Err(
+                        self.general(next.start, format!("the operator {}", self.raw(next)))
+                    );
                 }
                 ItemKind::Aggregate(call)
             }
@@ -168,7 +190,8 @@ impl Parser<'_> {
                 let compared = matches!(
                     next.kind,
                     Kind::Eq | Kind::Ne | Kind::Lt | Kind::Le | Kind::Gt | Kind::Ge
-                ) || self.is_any_word(&["AND", "OR", "IS", "IN", "BETWEEN", "LIKE", "ILIKE"]);
+                ) || self
+                    .is_any_word(&["AND", "OR", "IS", "IN", "BETWEEN", "LIKE", "ILIKE"]);
                 if compared {
                     return Err(self.general(next.start, "a condition in the select list"));
                 }
@@ -179,7 +202,10 @@ impl Parser<'_> {
             // Behind AS any word is a name.
             if self.is(Kind::Word) && !self.is_name() {
                 let t = self.next();
-                Some(Name { text: self.raw(t).to_ascii_lowercase(), at: t.start })
+                Some(Name {
+                    text: self.raw(t).to_ascii_lowercase(),
+                    at: t.start,
+                })
             } else {
                 Some(self.name()?)
             }
@@ -244,8 +270,8 @@ impl Parser<'_> {
                 "JOIN" | "INNER" | "LEFT" | "RIGHT" | "FULL" | "CROSS" | "NATURAL" | "ASOF" => {
                     return Err(self.general(t.start, "a join"));
                 }
-                "HAVING" | "WINDOW" | "FETCH" | "UNION" | "INTERSECT" | "EXCEPT" | "FOR" | "VERSIONS"
-                | "TABLESAMPLE" => return Err(self.general(t.start, word)),
+                "HAVING" | "WINDOW" | "FETCH" | "UNION" | "INTERSECT" | "EXCEPT" | "FOR"
+                | "VERSIONS" | "TABLESAMPLE" => return Err(self.general(t.start, word)),
                 _ => return Ok(()),
             };
             if next < stage {
@@ -324,7 +350,10 @@ impl Parser<'_> {
         let axis = self.column()?;
         if !matches!(axis.column.text.as_str(), "ts" | "$timestamp") {
             return Err(self
-                .unsupported(axis.column.at, "LATEST ON takes the time axis: LATEST ON ts")
+                .unsupported(
+                    axis.column.at,
+                    "LATEST ON takes the time axis: LATEST ON ts",
+                )
                 .into());
         }
         self.expect_word("PARTITION")?;
@@ -354,7 +383,11 @@ impl Parser<'_> {
         let interval_ms = self.duration()?;
         if interval_ms < 1 {
             return Err(self
-                .error(SqlState::InvalidParameterValue, t.start, "SAMPLE BY needs at least 1 ms")
+                .error(
+                    SqlState::InvalidParameterValue,
+                    t.start,
+                    "SAMPLE BY needs at least 1 ms",
+                )
                 .into());
         }
         if self.is_word(0, "ALIGN") {
@@ -377,14 +410,21 @@ impl Parser<'_> {
                 let e = self.expr()?;
                 if matches!(e.kind, ExprKind::Column(_)) {
                     return Err(self
-                        .error(SqlState::SyntaxError, e.at, "FILL takes PREV, NULL, LINEAR or a number")
+                        .error(
+                            SqlState::SyntaxError,
+                            e.at,
+                            "FILL takes PREV, NULL, LINEAR or a number",
+                        )
                         .into());
                 }
                 Some(FillSpec::Number(e))
             };
             if self.is(Kind::Comma) {
                 return Err(self
-                    .unsupported(self.peek().start, "FILL takes one policy for all aggregates")
+                    .unsupported(
+                        self.peek().start,
+                        "FILL takes one policy for all aggregates",
+                    )
                     .into());
             }
             self.expect(Kind::RParen)?;
@@ -392,7 +432,11 @@ impl Parser<'_> {
         } else {
             None
         };
-        Ok(Sample { interval_ms, fill, at })
+        Ok(Sample {
+            interval_ms,
+            fill,
+            at,
+        })
     }
 
     fn key(&mut self, clause: &str) -> PResult<KeyExpr> {
@@ -427,7 +471,11 @@ impl Parser<'_> {
         } else {
             None
         };
-        Ok(OrderItem { key, descending, nulls_first })
+        Ok(OrderItem {
+            key,
+            descending,
+            nulls_first,
+        })
     }
 
     /// `RETURNING …`, when it stands there.
@@ -436,6 +484,9 @@ impl Parser<'_> {
         if !self.eat_word("RETURNING") {
             return Ok(None);
         }
-        Ok(Some(Returning { items: self.items()?, at }))
+        Ok(Some(Returning {
+            items: self.items()?,
+            at,
+        }))
     }
 }

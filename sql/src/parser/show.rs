@@ -27,7 +27,10 @@ impl Parser<'_> {
                 .into());
         }
         for (words, name) in [
-            (&["TRANSACTION", "ISOLATION", "LEVEL"][..], "transaction_isolation"),
+            (
+                &["TRANSACTION", "ISOLATION", "LEVEL"][..],
+                "transaction_isolation",
+            ),
             (&["TIME", "ZONE"][..], "timezone"),
             (&["SESSION", "AUTHORIZATION"][..], "session_authorization"),
         ] {

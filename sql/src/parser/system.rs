@@ -38,10 +38,9 @@ impl Parser<'_> {
             None => Ok(Parsed::System(query)),
             Some(table) => {
                 let at = self.find_word(&table).unwrap_or(self.tokens[0].start);
-                let with = self
-                    .tokens
-                    .first()
-                    .is_some_and(|t| t.kind == Kind::Word && self.raw(*t).eq_ignore_ascii_case("with"));
+                let with = self.tokens.first().is_some_and(|t| {
+                    t.kind == Kind::Word && self.raw(*t).eq_ignore_ascii_case("with")
+                });
                 Err(Fail::General(Box::new(General {
                     what: if with { "WITH" } else { "this form of SELECT" }.to_owned(),
                     at,
@@ -55,7 +54,10 @@ impl Parser<'_> {
     fn find_word(&self, name: &str) -> Option<u32> {
         self.tokens
             .iter()
-            .find(|t| matches!(t.kind, Kind::Word | Kind::Quoted) && lexer::identifier(self.text, **t) == name)
+            .find(|t| {
+                matches!(t.kind, Kind::Word | Kind::Quoted)
+                    && lexer::identifier(self.text, **t) == name
+            })
             .map(|t| t.start)
     }
 
@@ -149,7 +151,8 @@ impl Parser<'_> {
         let mut clean = self.text.as_bytes()[begin..end].to_vec();
         let tokens = &self.tokens[..self.tokens.len() - 1];
         let mut blank = |from: Token, to: Token| {
-            if let Some(bytes) = clean.get_mut(from.start as usize - begin..to.end as usize - begin) {
+            if let Some(bytes) = clean.get_mut(from.start as usize - begin..to.end as usize - begin)
+            {
                 bytes.fill(b' ');
             }
         };
@@ -165,7 +168,10 @@ impl Parser<'_> {
             }
             // `1h`, `- 5 min`: the number alone is PostgreSQL's.
             let number = i > 0 && matches!(tokens[i - 1].kind, Kind::Int | Kind::Decimal);
-            if tokens[i].kind == Kind::Word && number && crate::time::unit(self.raw(tokens[i])).is_some() {
+            if tokens[i].kind == Kind::Word
+                && number
+                && crate::time::unit(self.raw(tokens[i])).is_some()
+            {
                 let signed = i > 1 && matches!(tokens[i - 2].kind, Kind::Plus | Kind::Minus);
                 if signed || tokens[i].start == tokens[i - 1].end {
                     blank(tokens[i], tokens[i]);
@@ -186,7 +192,8 @@ impl Parser<'_> {
                 self.raw(*t)
             })
             .collect();
-        let clean = String::from_utf8(clean).map_err(|_| Error::internal("blanked half a character"))?;
+        let clean =
+            String::from_utf8(clean).map_err(|_| Error::internal("blanked half a character"))?;
         Ok((clean, times.into_iter()))
     }
 
@@ -226,15 +233,22 @@ impl Parser<'_> {
             }
             return i + n;
         }
-        if word(0, "LATEST") && word(1, "ON") && word(3, "PARTITION") && word(4, "BY") && i + 6 <= tokens.len() {
+        if word(0, "LATEST")
+            && word(1, "ON")
+            && word(3, "PARTITION")
+            && word(4, "BY")
+            && i + 6 <= tokens.len()
+        {
             return i + 6;
         }
         if word(0, "IN") && word(1, "RANGE") && paren(i + 2) {
             // `ts IN RANGE (…)` leaves the column behind, which is a condition for the parser.
             return past_parens(i + 2);
         }
-        let raw = word(0, "RAW") && i > 0 && matches!(tokens[i - 1].kind, Kind::Word | Kind::Quoted);
-        if raw && !word(1, "FROM") && !(i > 0 && self.raw(tokens[i - 1]).eq_ignore_ascii_case("as")) {
+        let raw =
+            word(0, "RAW") && i > 0 && matches!(tokens[i - 1].kind, Kind::Word | Kind::Quoted);
+        if raw && !word(1, "FROM") && !(i > 0 && self.raw(tokens[i - 1]).eq_ignore_ascii_case("as"))
+        {
             return i + 1;
         }
         if word(0, "ASOF") && ["JOIN", "LEFT", "INNER"].iter().any(|w| word(1, w)) {
@@ -243,17 +257,39 @@ impl Parser<'_> {
         i
     }
 
-    /// Its messages end in `at Line: 1, Column: 8`; clients want a character position.
+    /// Its messages read `Expected: …, found: x at Line: 1, Column: 8`; clients want PostgreSQL's words and a
+    /// character position.
     fn general_syntax(&self, slice: &str, begin: u32, message: &str) -> Error {
-        let parts = message.rsplit_once(" at Line: ").and_then(|(what, place)| {
-            let (line, column) = place.split_once(", Column: ")?;
-            Some((what, Location::new(line.trim().parse().ok()?, column.trim().parse().ok()?)))
-        });
-        match parts {
-            Some((what, location)) if location.line > 0 => {
-                lexer::syntax(self.text, offset(slice, location) + begin, format!("syntax error: {what}"))
+        let (what, location) = message
+            .rsplit_once(" at Line: ")
+            .and_then(|(what, place)| {
+                let (line, column) = place.split_once(", Column: ")?;
+                Some((
+                    what,
+                    Location::new(line.trim().parse().ok()?, column.trim().parse().ok()?),
+                ))
+            })
+            .map_or((message, None), |(what, location)| (what, Some(location)));
+        let found = what.rsplit_once("found: ").map(|(_, token)| token.trim());
+        match (found, location) {
+            (Some("EOF"), _) | (_, None) => {
+                let words = if found == Some("EOF") {
+                    "at end of input".to_owned()
+                } else {
+                    format!(": {what}")
+                };
+                lexer::syntax(
+                    self.text,
+                    self.end_token().start,
+                    format!("syntax error {words}"),
+                )
             }
-            _ => lexer::syntax(self.text, self.end_token().start, format!("syntax error: {message}")),
+            (found, Some(location)) => {
+                let at = offset(slice, location) + begin;
+                let words =
+                    found.map_or_else(|| format!(": {what}"), |t| format!("at or near \"{t}\""));
+                lexer::syntax(self.text, at, format!("syntax error {words}"))
+            }
         }
     }
 
@@ -313,8 +349,28 @@ fn is_operator(t: Token, raw: &str) -> bool {
         | Kind::Cast
         | Kind::Other => true,
         Kind::Word => [
-            "and", "or", "not", "is", "isnull", "notnull", "in", "like", "ilike", "between", "union", "intersect",
-            "except", "collate", "at", "case", "join", "operator", "overlaps", "similar", "any", "all",
+            "and",
+            "or",
+            "not",
+            "is",
+            "isnull",
+            "notnull",
+            "in",
+            "like",
+            "ilike",
+            "between",
+            "union",
+            "intersect",
+            "except",
+            "collate",
+            "at",
+            "case",
+            "join",
+            "operator",
+            "overlaps",
+            "similar",
+            "any",
+            "all",
         ]
         .iter()
         .any(|w| raw.eq_ignore_ascii_case(w)),
@@ -408,8 +464,15 @@ impl Found {
 
     fn factor(&mut self, factor: &TableFactor) {
         match factor {
-            TableFactor::Table { name, args: None, .. } => {
-                let parts: Vec<String> = name.0.iter().filter_map(|p| p.as_ident()).map(fold).collect();
+            TableFactor::Table {
+                name, args: None, ..
+            } => {
+                let parts: Vec<String> = name
+                    .0
+                    .iter()
+                    .filter_map(|p| p.as_ident())
+                    .map(fold)
+                    .collect();
                 let (first, last) = match (parts.first(), parts.last()) {
                     (Some(first), Some(last)) => (first, last),
                     _ => return,
@@ -420,7 +483,9 @@ impl Found {
                 }
             }
             TableFactor::Derived { subquery, .. } => self.query(subquery),
-            TableFactor::NestedJoin { table_with_joins, .. } => self.joins(table_with_joins),
+            TableFactor::NestedJoin {
+                table_with_joins, ..
+            } => self.joins(table_with_joins),
             // Functions, which the evaluator knows or refuses.
             _ => {}
         }

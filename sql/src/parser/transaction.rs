@@ -11,7 +11,8 @@ impl Parser<'_> {
         let word = self.raw(verb).to_ascii_uppercase();
         match word.as_str() {
             "BEGIN" | "START" => {
-                let noise = self.eat_word("TRANSACTION") || (word == "BEGIN" && self.eat_word("WORK"));
+                let noise =
+                    self.eat_word("TRANSACTION") || (word == "BEGIN" && self.eat_word("WORK"));
                 if word == "START" && !noise {
                     return Err(self.unexpected());
                 }

@@ -34,7 +34,10 @@ impl Parser<'_> {
             self.expect(Kind::Eq)?;
             let value = if self.is_word(0, "DEFAULT") {
                 let at = self.next().start;
-                Expr { kind: ExprKind::Null, at }
+                Expr {
+                    kind: ExprKind::Null,
+                    at,
+                }
             } else {
                 self.expr()?
             };
@@ -49,10 +52,18 @@ impl Parser<'_> {
         if self.is_word(0, "IN") && self.is_word(1, "RANGE") {
             return Err(self.partitioned("UPDATE"));
         }
-        let filter = self.eat_word("WHERE").then(|| self.condition()).transpose()?;
+        let filter = self
+            .eat_word("WHERE")
+            .then(|| self.condition())
+            .transpose()?;
         let returning = self.returning()?;
         self.done()?;
-        Ok(Update { table, set, filter, returning })
+        Ok(Update {
+            table,
+            set,
+            filter,
+            returning,
+        })
     }
 
     pub(super) fn delete(&mut self) -> PResult<Parsed> {
@@ -77,10 +88,17 @@ impl Parser<'_> {
         if self.eat_word("AS") || self.is_name() {
             self.name()?;
         }
-        let filter = self.eat_word("WHERE").then(|| self.condition()).transpose()?;
+        let filter = self
+            .eat_word("WHERE")
+            .then(|| self.condition())
+            .transpose()?;
         let returning = self.returning()?;
         self.done()?;
-        Ok(Delete { table, filter, returning })
+        Ok(Delete {
+            table,
+            filter,
+            returning,
+        })
     }
 
     fn partitioned(&self, verb: &str) -> super::Fail {
