@@ -170,14 +170,19 @@ impl Scaled {
     }
 
     fn with_power(values: &[f64], power: usize) -> Self {
+        // Without a branch per value: nearly always all of them are exact.
         let mut exact = true;
         let mut whole: Vec<i64> = Vec::with_capacity(values.len());
-        // Without a branch per value: nearly always all of them are exact.
-        whole.extend(values.iter().map(|&v| {
-            let (i, fits) = to_whole(v, power);
+        let mut keep = |(i, fits): (i64, bool)| {
             exact &= fits;
             i
-        }));
+        };
+        if power == 0 {
+            whole.extend(values.iter().map(|&v| keep(v_as_whole(v))));
+        } else {
+            let factor = POWERS[power];
+            whole.extend(values.iter().map(|&v| keep(times_as_whole(v, factor))));
+        }
         let mut exceptions = Vec::new();
         if !exact {
             let mut before = 0;
@@ -199,18 +204,27 @@ impl Scaled {
 }
 
 /// The whole number nearest to `v` × 10^power, and whether it gives back every bit of `v`.
-#[inline]
+#[inline(always)]
 fn to_whole(v: f64, power: usize) -> (i64, bool) {
-    if power == 0 {
-        let i = v as i64;
-        return (i, (i as f64).to_bits() == v.to_bits());
+    match POWERS.get(power) {
+        None | Some(1.0) => v_as_whole(v),
+        Some(&factor) => times_as_whole(v, factor),
     }
-    let shifted = v * POWERS[power] + ROUNDER;
+}
+
+#[inline(always)]
+fn v_as_whole(v: f64) -> (i64, bool) {
+    let i = v as i64;
+    (i, (i as f64).to_bits() == v.to_bits())
+}
+
+#[inline(always)]
+fn times_as_whole(v: f64, factor: f64) -> (i64, bool) {
+    let shifted = v * factor + ROUNDER;
     let rounded = shifted - ROUNDER;
     let i = (shifted.to_bits() as i64).wrapping_sub(ROUNDER.to_bits() as i64);
-    let exact =
-        ((rounded / POWERS[power]).to_bits() == v.to_bits()) & (rounded.abs() < ROUNDER_BOUND);
-    (i, exact)
+    let same = (rounded / factor).to_bits() == v.to_bits();
+    (i, same & (rounded.abs() < ROUNDER_BOUND))
 }
 
 /// The smallest power from `from` on that makes `v` a whole number.
