@@ -5,6 +5,8 @@
 //! | module | holds |
 //! |---|---|
 //! | [`api`] | what the engine does for a session |
+//! | [`hop`] | crossing to another executor |
+//! | [`runtime`] | the real world: executors, files, sockets, time |
 //! | [`segment`] | segment files and the cache of their blocks |
 //! | [`store`] | what the two stores share |
 //! | `testing` | files, time and tasks for unit tests (feature `testing`) |
@@ -12,6 +14,8 @@
 #![deny(missing_docs)]
 
 pub mod api;
+pub mod hop;
+pub mod runtime;
 pub mod segment;
 pub mod store;
 #[cfg(any(test, feature = "testing"))]
