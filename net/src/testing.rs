@@ -173,6 +173,8 @@ pub struct FakeEngine {
     pub stream_batches: RefCell<Vec<Batch>>,
     /// Timeseries scans never end by themselves.
     pub endless: Cell<bool>,
+    /// What `segment_status` answers.
+    pub segments: RefCell<Vec<SegmentStatus>>,
     /// Streams that are open.
     pub open_streams: Rc<Cell<usize>>,
     /// Batches handed out.
@@ -192,6 +194,7 @@ impl FakeEngine {
             next: Cell::new(1),
             stream_batches: RefCell::default(),
             endless: Cell::new(false),
+            segments: RefCell::default(),
             open_streams: Rc::default(),
             handed_out: Rc::default(),
             stream_rows: Cell::new(0),
@@ -466,7 +469,7 @@ impl Engine for FakeEngine {
         ready(Ok(vec![ShardStatus::default(), ShardStatus::default()]))
     }
     fn segment_status(&self) -> LocalFuture<'_, Result<Vec<SegmentStatus>>> {
-        ready(Ok(vec![]))
+        ready(Ok(self.segments.borrow().clone()))
     }
     fn table_status(&self, _: TableId) -> LocalFuture<'_, Result<TableStatus>> {
         ready(Ok(TableStatus::default()))
