@@ -9,6 +9,7 @@
 //! | [`runtime`] | the real world: executors, files, sockets, time |
 //! | [`segment`] | segment files and the cache of their blocks |
 //! | [`store`] | what the two stores share |
+//! | [`stream`] | timeseries tables: memtable, segments, reads, flush, merge |
 //! | [`wal`] | the log |
 //! | `testing` | files, time and tasks for unit tests (feature `testing`) |
 
@@ -19,6 +20,7 @@ pub mod hop;
 pub mod runtime;
 pub mod segment;
 pub mod store;
+pub mod stream;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod wal;

@@ -331,8 +331,7 @@ impl PartialAggregates {
         out: &mut Answer,
     ) {
         let name = groups.first().map_or(&b""[..], |&g| {
-            self.entities
-                .get_bytes(self.groups[g as usize].0 as usize)
+            self.entities.get_bytes(self.groups[g as usize].0 as usize)
         });
         (0..buckets.count).for_each(|i| out.key(name, buckets.start(i)));
         for (builder, a) in out.aggregates.iter_mut().zip(&query.aggregates) {
@@ -510,6 +509,8 @@ pub struct Aggregator {
     count_rows: bool,
     by_entity: bool,
     interval: Option<i64>,
+    /// The bucket of everything while there is no interval.
+    only_bucket: i64,
     last_group: Option<((u32, i64), usize)>,
     most_groups: usize,
     limits_error: Limits,
@@ -538,6 +539,7 @@ impl Aggregator {
             count_rows: query.aggregates.iter().any(|a| a.column.is_none()),
             by_entity: query.by_entity,
             interval: query.sample.map(|s| s.interval_ms.max(1)),
+            only_bucket: 0,
             last_group: None,
             most_groups: usize::try_from(limits.buckets).unwrap_or(usize::MAX),
             limits_error: limits.clone(),
@@ -570,7 +572,8 @@ impl Aggregator {
         self.bucket(a) == self.bucket(b)
     }
     fn bucket(&self, ts: i64) -> i64 {
-        self.interval.map_or(0, |i| bucket_start(ts, i))
+        self.interval
+            .map_or(self.only_bucket, |i| bucket_start(ts, i))
     }
 
     /// The number under which an entity's samples are given; `hash` is [`hash64`] of the name.
@@ -629,8 +632,8 @@ impl Aggregator {
                 let g = self.group(entity, bucket)?;
                 let rows = base + start..base + end;
                 let edges = |wanted: bool| {
-                    let first = view.first_row(rows.clone()).filter(|_| wanted);
-                    let last = view.last_row(rows.clone()).filter(|_| wanted);
+                    let first = wanted.then(|| view.first_row(rows.clone())).flatten();
+                    let last = wanted.then(|| view.last_row(rows.clone())).flatten();
                     (
                         first.map_or(i64::MAX, |r| ts[r - base]),
                         last.map_or(i64::MIN, |r| ts[r - base]),
@@ -663,6 +666,27 @@ impl Aggregator {
             start = end;
         }
         Ok(())
+    }
+
+    /// As [`Aggregator::add`] for whole columns of rows in any order that all lie in the bucket of `any_ts`,
+    /// where neither `first` nor `last` is asked for.
+    ///
+    /// # Errors
+    /// `54000` for too many groups.
+    pub fn add_unordered(
+        &mut self,
+        entity: u32,
+        any_ts: i64,
+        ts: &[i64],
+        views: &[Option<ColView<'_>>],
+    ) -> Result<()> {
+        let interval = self.interval.take();
+        let bucket = interval.map_or(0, |i| bucket_start(any_ts, i));
+        let place = std::mem::replace(&mut self.only_bucket, bucket);
+        let done = self.add(entity, ts, 0, views);
+        self.only_bucket = place;
+        self.interval = interval;
+        done
     }
 
     /// Rows of `ts` (which ascends) that fall into the bucket of the first.
