@@ -281,8 +281,11 @@ pub struct KeyedOrder {
 /// What a feed read adds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeedRange {
-    /// Only x_rev above this.
+    /// Only x_rev above this; 0 when not given.
     pub after: Rev,
+    /// Whether the statement gave a lower bound (`x_rev > n`): then the vacuum horizon is checked. Other
+    /// filters on x_rev or x_deleted are never refused.
+    pub after_given: bool,
     /// Only x_rev up to this (`x_rev <= m`), and never above the watermark.
     pub until: Rev,
     /// `x_deleted = …`.

@@ -268,6 +268,14 @@ impl ColumnBuilder {
             nulls: 0,
         }
     }
+    /// For cells of the same type as a column's.
+    pub fn like(column: &Column) -> Self {
+        match column.data {
+            ColumnData::F64(_) => Self::f64(),
+            ColumnData::I64(_) => Self::i64(),
+            ColumnData::Str(_) => Self::str(),
+        }
+    }
     /// For a stored kind.
     pub fn of(kind: Kind) -> Self {
         match kind {

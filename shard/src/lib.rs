@@ -14,6 +14,7 @@
 //! | [`wal`], [`segment`] | the log; segment files and the block cache |
 //! | [`stream`], [`keyed`], [`store`] | the two stores; what they share |
 //! | [`runtime`] | glommio: executors, files, sockets |
+//! | `testing` | files, time and tasks for unit tests (feature `testing`) |
 //!
 //! A write walks `engine → router → handle_write → wal → store → ledger`; a read walks
 //! `engine → router → store → gather`. Change what a log record holds: `handle_write` writes and replays it,
