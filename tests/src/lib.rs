@@ -1,1 +1,3 @@
-//! See the crate list in ARCHITECTURE.md.
+//! What the integration tests share. The tests themselves stand in `tests/tests/`, in few binaries.
+
+pub mod sim;
