@@ -127,6 +127,13 @@ impl Shard {
         let shard = self.clone();
         let logged = versions.clone();
         let staged = (store.clone(), versions.clone());
+        #[cfg(feature = "testing")]
+        let ticket = if self.shared.faults.publish_early {
+            ticket.land();
+            Ticket::none()
+        } else {
+            ticket
+        };
         let appended = self.wal.append(
             RecordKind(RECORD_KEYED),
             &mut |out| {
@@ -155,6 +162,12 @@ impl Shard {
         if let Err(e) = appended {
             staged.1.iter().for_each(|v| staged.0.unstage(v));
             return Err(e);
+        }
+        #[cfg(feature = "testing")]
+        if self.shared.faults.ack_early {
+            let (now, early) = oneshot::channel();
+            let _ = now.send(Ok(()));
+            return Ok(early);
         }
         Ok(answer)
     }

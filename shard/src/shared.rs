@@ -31,6 +31,19 @@ pub struct Options {
     pub limits: Limits,
     /// Start although the log is damaged, once, and report what was lost.
     pub accept_loss: bool,
+    /// Faults to plant, so that the simulator can show that it finds them.
+    #[cfg(feature = "testing")]
+    pub faults: Faults,
+}
+
+/// Breaches of the engine's own rules, for tests that must notice them.
+#[cfg(feature = "testing")]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// A writer is answered before its log record is durable.
+    pub ack_early: bool,
+    /// The watermark passes a write before its rows are visible.
+    pub publish_early: bool,
 }
 
 /// The catalog file: tables, and the numbers that must never be used again.
@@ -70,6 +83,9 @@ pub struct Shared {
     allocator: OnceLock<Allocator>,
     draining: AtomicBool,
     refusal: ArcSwapOption<Error>,
+    /// See [`Faults`].
+    #[cfg(feature = "testing")]
+    pub faults: Faults,
 }
 
 impl Shared {
@@ -100,6 +116,8 @@ impl Shared {
             allocator: OnceLock::new(),
             draining: AtomicBool::new(false),
             refusal: ArcSwapOption::empty(),
+            #[cfg(feature = "testing")]
+            faults: options.faults,
         };
         Ok((Arc::new(shared), file))
     }
