@@ -127,13 +127,9 @@ impl Shard {
         let shard = self.clone();
         let logged = versions.clone();
         let staged = (store.clone(), versions.clone());
+        let ticket = Some(ticket);
         #[cfg(feature = "testing")]
-        let ticket = if self.shared.faults.publish_early {
-            ticket.land();
-            Ticket::none()
-        } else {
-            ticket
-        };
+        let ticket = ticket.and_then(|t| if self.shared.faults.publish_early { t.land(); None } else { Some(t) });
         let appended = self.wal.append(
             RecordKind(RECORD_KEYED),
             &mut |out| {
@@ -148,12 +144,14 @@ impl Shard {
                         shard.note_memory(table);
                         count(&shard.counters.keyed_versions, versions.len() as u64);
                         // Visible before it lands: the watermark may pass it from here on.
-                        ticket.land();
+                        if let Some(ticket) = ticket {
+                            ticket.land();
+                        }
                         Ok(())
                     }
                     Err(e) => {
                         versions.iter().for_each(|v| store.unstage(v));
-                        shard.commit_failed(Some(ticket));
+                        shard.commit_failed(ticket);
                         Err(e)
                     }
                 });
