@@ -60,6 +60,18 @@ pub trait File {
     fn write_at<'a>(&'a self, offset: u64, data: &'a [u8]) -> LocalFuture<'a, io::Result<()>>;
     /// Returns once everything written so far is on stable storage (fdatasync).
     fn sync<'a>(&'a self) -> LocalFuture<'a, io::Result<()>>;
+    /// [`File::write_at`] and [`File::sync`] in one: returns once the data, and everything written before, is
+    /// on stable storage. After an error nothing is known about the bytes at that place.
+    fn write_and_sync<'a>(
+        &'a self,
+        offset: u64,
+        data: &'a [u8],
+    ) -> LocalFuture<'a, io::Result<()>> {
+        Box::pin(async move {
+            self.write_at(offset, data).await?;
+            self.sync().await
+        })
+    }
     /// Bytes in it.
     fn size<'a>(&'a self) -> LocalFuture<'a, io::Result<u64>>;
 }

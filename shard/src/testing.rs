@@ -154,7 +154,7 @@ impl Tasks for TestTasks {
     }
     fn should_yield(&self) -> bool {
         self.0.set(self.0.get().wrapping_add(1));
-        self.0.get() % 7 == 0
+        self.0.get().is_multiple_of(7)
     }
     fn sleep(&self, time: Duration) -> LocalFuture<'_, ()> {
         let until = WORLD.with(|w| w.now_ns.get()) + time.as_nanos() as u64;
@@ -254,7 +254,7 @@ struct TestFile {
 impl TestFile {
     /// A test must notice what O_DIRECT would refuse.
     fn check_direct(&self, offset: u64, len: usize) -> io::Result<()> {
-        let fits = offset % DIRECT_ALIGN == 0 && len as u64 % DIRECT_ALIGN == 0;
+        let fits = offset.is_multiple_of(DIRECT_ALIGN) && (len as u64).is_multiple_of(DIRECT_ALIGN);
         if self.mode == FileMode::Direct && !fits {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,

@@ -22,7 +22,7 @@ impl Bitmap {
     /// From words; bits past `len` must be zero.
     pub fn from_words(words: Vec<u64>, len: usize) -> Option<Self> {
         let fits = words.len() == len.div_ceil(64)
-            && (len % 64 == 0 || words.last().is_none_or(|w| w >> (len % 64) == 0));
+            && (len.is_multiple_of(64) || words.last().is_none_or(|w| w >> (len % 64) == 0));
         fits.then_some(Bitmap { words, len })
     }
     /// Rows.

@@ -1,0 +1,15 @@
+//! Crossing to another executor. The real mailbox stands in `runtime/`, the simulated one in `tests/sim`.
+
+use std::any::Any;
+use std::rc::Rc;
+
+/// What is done on another executor. It gets what that executor serves (the value it gave to its
+/// mailbox), must not block, and starts a task of its own there for anything that waits.
+pub type Job = Box<dyn FnOnce(&Rc<dyn Any>) + Send>;
+
+/// Sends work to executors.
+pub trait Hop {
+    /// Runs `job` on executor `executor` soon, in the order of sending. Work for an executor that has
+    /// ended is dropped, which the sender notices by whatever reply it waits for being dropped too.
+    fn send(&self, executor: usize, job: Job);
+}

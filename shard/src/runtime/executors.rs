@@ -1,0 +1,515 @@
+//! Executors: a thread per core that runs one shard-per-core loop, with three task queues and a mailbox.
+
+use super::disk::RealDisk;
+use super::ring::Ring;
+use super::world::{RealClock, RealRandom};
+use crate::hop::{Hop, Job};
+use futures_lite::FutureExt;
+use glommio::{
+    ExecutorJoinHandle, Latency, LocalExecutorBuilder, Placement, Shares, TaskQueueHandle,
+};
+use std::any::Any;
+use std::cell::RefCell;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+use strandline_core::error::{Error, Result, SqlState};
+use strandline_core::io::{Env, LocalFuture, TaskQueue, Tasks};
+
+/// How long a task may go on before `should_yield` says so. At glommio's default of 100 ms one busy task
+/// delays every completion by as much.
+const TIME_SLICE: Duration = Duration::from_millis(1);
+/// Memory that glommio registers with the kernel, per executor and three times over. Our files do not use
+/// it and sockets hardly do, and RLIMIT_MEMLOCK is 8 MiB on most machines.
+const IO_MEMORY_BYTES: usize = 1 << 20;
+/// Shares of the core when all queues are busy.
+const SHARES: [(TaskQueue, usize, &str); 3] = [
+    (TaskQueue::Ingest, 1000, "ingest"),
+    (TaskQueue::Query, 500, "query"),
+    // Flush must keep up with ingest: what it does not write, writers wait for.
+    (TaskQueue::Background, 400, "background"),
+];
+/// Exit status when an executor dies: EX_SOFTWARE.
+const EXIT_DIED: i32 = 70;
+
+/// What this thread's tasks share.
+struct Local {
+    queues: [TaskQueueHandle; 3],
+    ring: Rc<Ring>,
+    tasks: RefCell<TaskSlots>,
+}
+
+/// The tasks that go on. glommio forgets a pending task when its executor ends, with every file and socket
+/// in it, so we hold the futures ourselves and drop them.
+#[derive(Default)]
+struct TaskSlots {
+    slots: Vec<Option<Rc<TaskCell>>>,
+    free: Vec<usize>,
+    ended: bool,
+}
+
+/// A task's future, until it has ended.
+struct TaskCell(RefCell<Option<LocalFuture<'static, ()>>>);
+
+thread_local! {
+    static LOCAL: RefCell<Option<Rc<Local>>> = const { RefCell::new(None) };
+}
+
+fn local() -> Rc<Local> {
+    LOCAL
+        .with(|l| l.borrow().clone())
+        .expect("called outside an executor of the runtime")
+}
+
+/// Starts a task on this executor. A panic in it is caught and logged; the others go on.
+pub fn spawn(queue: TaskQueue, task: impl Future<Output = ()> + 'static) {
+    spawn_boxed(queue, Box::pin(task));
+}
+
+fn spawn_boxed(queue: TaskQueue, task: LocalFuture<'static, ()>) {
+    let local = local();
+    let cell = Rc::new(TaskCell(RefCell::new(Some(task))));
+    let index = {
+        let mut tasks = local.tasks.borrow_mut();
+        if tasks.ended {
+            return;
+        }
+        let index = tasks.free.pop().unwrap_or_else(|| {
+            tasks.slots.push(None);
+            tasks.slots.len() - 1
+        });
+        tasks.slots[index] = Some(cell.clone());
+        index
+    };
+    let driver = std::future::poll_fn(move |cx| {
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            let mut future = cell.0.borrow_mut();
+            let polled = match future.as_mut() {
+                Some(future) => future.as_mut().poll(cx),
+                None => Poll::Ready(()),
+            };
+            if polled.is_ready() {
+                *future = None;
+            }
+            polled
+        }));
+        let polled = polled.unwrap_or_else(|panic| {
+            tracing::error!("a task panicked: {}", panic_text(&*panic));
+            // Dropping what it held may panic too.
+            let _ = catch_unwind(AssertUnwindSafe(|| cell.0.take()));
+            Poll::Ready(())
+        });
+        if polled.is_ready()
+            && let Some(local) = LOCAL.with(|l| l.borrow().clone())
+        {
+            let mut tasks = local.tasks.borrow_mut();
+            if let Some(slot) = tasks.slots.get_mut(index) {
+                *slot = None;
+                tasks.free.push(index);
+            }
+        }
+        polled
+    });
+    match glommio::spawn_local_into(driver, local.queues[queue as usize]) {
+        Ok(task) => {
+            task.detach();
+        }
+        Err(e) => tracing::error!("a task could not be started: {e}"),
+    }
+}
+
+impl Local {
+    /// Drops the tasks that have not ended, and lets no more start.
+    fn end_tasks(&self) {
+        let slots = {
+            let mut tasks = self.tasks.borrow_mut();
+            tasks.ended = true;
+            std::mem::take(&mut tasks.slots)
+        };
+        for cell in slots.into_iter().flatten() {
+            let _ = catch_unwind(AssertUnwindSafe(|| cell.0.take()));
+        }
+    }
+}
+
+/// Waits.
+pub async fn sleep(time: Duration) {
+    glommio::timer::sleep(time).await;
+}
+
+/// The future's answer, or `None` when it takes longer than `limit`; it is dropped then.
+pub async fn timeout<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+    let timer = async {
+        sleep(limit).await;
+        None
+    };
+    async { Some(future.await) }.or(timer).await
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+struct RealTasks;
+
+impl Tasks for RealTasks {
+    fn spawn(&self, queue: TaskQueue, task: LocalFuture<'static, ()>) {
+        spawn_boxed(queue, task);
+    }
+    fn yield_if_needed(&self) -> LocalFuture<'_, ()> {
+        // It gives the whole queue's turn away, not only this task's: that is what lets an acknowledgement
+        // pass a merge.
+        Box::pin(async { glommio::executor().yield_if_needed().await })
+    }
+    fn should_yield(&self) -> bool {
+        glommio::executor().need_preempt()
+    }
+    fn sleep(&self, time: Duration) -> LocalFuture<'_, ()> {
+        Box::pin(sleep(time))
+    }
+}
+
+/// The mailboxes of all executors.
+#[derive(Clone)]
+pub struct Mailboxes(Arc<[flume::Sender<Job>]>);
+
+impl Hop for Mailboxes {
+    fn send(&self, executor: usize, job: Job) {
+        if let Some(mailbox) = self.0.get(executor) {
+            // Err: that executor has ended, and the job is dropped, as promised.
+            let _ = mailbox.send(job);
+        }
+    }
+}
+
+/// Told to all executors when the server is to end.
+#[derive(Default)]
+struct Stop {
+    asked: AtomicBool,
+    waiting: Mutex<Vec<Waker>>,
+}
+
+impl Stop {
+    fn ask(&self) {
+        self.asked.store(true, Ordering::Release);
+        let waiting =
+            std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    async fn asked(&self) {
+        std::future::poll_fn(|cx| {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.asked.load(Ordering::Acquire) {
+                return Poll::Ready(());
+            }
+            if !waiting.iter().any(|w| w.will_wake(cx.waker())) {
+                waiting.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// What an executor's main future is given.
+#[derive(Clone)]
+pub struct ExecutorContext {
+    index: usize,
+    count: usize,
+    mailboxes: Mailboxes,
+    inbox: flume::Receiver<Job>,
+    stop: Arc<Stop>,
+}
+
+impl ExecutorContext {
+    /// Which executor this is, from 0.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+    /// The way to the others (and to this one).
+    pub fn mailboxes(&self) -> Mailboxes {
+        self.mailboxes.clone()
+    }
+    /// The world below the directory `root`.
+    pub fn env(&self, root: &Path) -> Env {
+        Env {
+            disk: Rc::new(RealDisk::new(root, local().ring.clone())),
+            clock: Rc::new(RealClock),
+            random: Rc::new(RealRandom::new()),
+            tasks: Rc::new(RealTasks),
+        }
+    }
+    /// From now on runs the jobs that others send here, giving `state` to each; those that came earlier
+    /// have waited. Call it once.
+    pub fn serve(&self, state: Rc<dyn Any>) {
+        let inbox = self.inbox.clone();
+        spawn(TaskQueue::Ingest, async move {
+            while let Ok(job) = inbox.recv_async().await {
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(&state))) {
+                    tracing::error!("a job panicked: {}", panic_text(&*panic));
+                }
+                glommio::executor().yield_if_needed().await;
+            }
+        });
+    }
+    /// Asks all executors to end; [`ExecutorContext::stopped`] returns on each.
+    pub fn stop(&self) {
+        self.stop.ask();
+    }
+    /// Returns once somebody has asked to end, or an executor's main has failed.
+    pub async fn stopped(&self) {
+        self.stop.asked().await;
+    }
+}
+
+/// The running executors.
+pub struct Executors {
+    handles: Vec<ExecutorJoinHandle<Result<()>>>,
+    stop: Arc<Stop>,
+}
+
+/// Ends the process if its thread unwinds: an executor is gone with the shards on it, and the others would
+/// wait for it for ever.
+struct DeathWatch(usize);
+
+impl Drop for DeathWatch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("executor {} died; the process ends", self.0);
+            eprintln!("strandline: executor {} died; the process ends", self.0);
+            std::process::exit(EXIT_DIED);
+        }
+    }
+}
+
+/// Drops what was sent to an executor that ends, so that senders notice.
+struct Inbox(flume::Receiver<Job>);
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.0.drain().for_each(drop);
+    }
+}
+
+impl Executors {
+    /// Starts `count` executors, each pinned to a core of its own where there are enough, and runs `main` on
+    /// each. An executor ends when its `main` does; its other tasks are dropped then.
+    ///
+    /// # Errors
+    /// `55000` when one cannot be started; those that were started are asked to stop.
+    pub fn start<F>(count: usize, main: F) -> Result<Executors>
+    where
+        F: Fn(ExecutorContext) -> LocalFuture<'static, Result<()>> + Send + Sync + 'static,
+    {
+        let cores = allowed_cores();
+        let (senders, inboxes): (Vec<_>, Vec<_>) = (0..count).map(|_| flume::unbounded()).unzip();
+        let mailboxes = Mailboxes(senders.into());
+        let stop = Arc::new(Stop::default());
+        let main = Arc::new(main);
+        let mut handles = Vec::with_capacity(count);
+        for (index, inbox) in inboxes.into_iter().enumerate() {
+            let placement = match cores.get(index) {
+                Some(core) if count <= cores.len() => Placement::Fixed(*core),
+                _ => Placement::Unbound,
+            };
+            let context = ExecutorContext {
+                index,
+                count,
+                mailboxes: mailboxes.clone(),
+                inbox,
+                stop: stop.clone(),
+            };
+            let main = main.clone();
+            let started = LocalExecutorBuilder::new(placement)
+                .name("strandline")
+                .io_memory(IO_MEMORY_BYTES)
+                .preempt_timer(TIME_SLICE)
+                .spawn(move || run(context, main));
+            match started {
+                Ok(handle) => handles.push(handle),
+                Err(e) => {
+                    stop.ask();
+                    return Err(refusal(index, &e));
+                }
+            }
+        }
+        Ok(Executors { handles, stop })
+    }
+
+    /// Asks all of them to end; from any thread.
+    pub fn stop(&self) {
+        self.stop.ask();
+    }
+
+    /// Waits for all of them to end.
+    ///
+    /// # Errors
+    /// The first error of a `main`, in the order of executors, or why an executor could not start.
+    pub fn join(self) -> Result<()> {
+        let mut first = Ok(());
+        for (index, handle) in self.handles.into_iter().enumerate() {
+            let ended = match handle.join() {
+                Ok(ended) => ended,
+                Err(e) => Err(refusal(index, &e)),
+            };
+            first = first.and(ended);
+        }
+        first
+    }
+}
+
+fn refusal(index: usize, e: &dyn std::fmt::Display) -> Error {
+    Error::new(
+        SqlState::ObjectNotInPrerequisiteState,
+        format!("executor {index} could not run: {e}"),
+    )
+}
+
+async fn run<F>(context: ExecutorContext, main: Arc<F>) -> Result<()>
+where
+    F: Fn(ExecutorContext) -> LocalFuture<'static, Result<()>>,
+{
+    let _watch = DeathWatch(context.index);
+    let _inbox = Inbox(context.inbox.clone());
+    let ring =
+        Ring::new().map_err(|e| refusal(context.index, &format_args!("io_uring for files: {e}")));
+    let ring = match ring {
+        Ok(ring) => ring,
+        Err(e) => {
+            context.stop();
+            return Err(e);
+        }
+    };
+    let queues = SHARES.map(|(queue, shares, name)| {
+        let latency = match queue {
+            TaskQueue::Ingest => Latency::Matters(TIME_SLICE),
+            _ => Latency::NotImportant,
+        };
+        glommio::executor().create_task_queue(Shares::Static(shares), latency, name)
+    });
+    let local = Rc::new(Local {
+        queues,
+        ring: ring.clone(),
+        tasks: RefCell::default(),
+    });
+    LOCAL.with(|l| *l.borrow_mut() = Some(local.clone()));
+    spawn(TaskQueue::Ingest, ring.reap());
+    let stop = context.stop.clone();
+    let ended = main(context).await;
+    if ended.is_err() {
+        stop.ask();
+    }
+    local.end_tasks();
+    LOCAL.with(|l| l.borrow_mut().take());
+    ended
+}
+
+/// The cores that this process may use: a container's set need not start at 0.
+fn allowed_cores() -> Vec<usize> {
+    // SAFETY: a cpu_set_t is a plain bit set, for which all zeros is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let size = std::mem::size_of::<libc::cpu_set_t>();
+    // SAFETY: the pointer is to a live set of ours, and the size is its size.
+    if unsafe { libc::sched_getaffinity(0, size, &mut set) } != 0 {
+        return Vec::new();
+    }
+    (0..libc::CPU_SETSIZE as usize)
+        // SAFETY: the index is below CPU_SETSIZE.
+        .filter(|core| unsafe { libc::CPU_ISSET(*core, &set) })
+        .collect()
+}
+
+/// How many cores this process may use: the default number of executors.
+pub fn cores() -> usize {
+    allowed_cores().len().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn jobs_cross_and_panics_stay_inside() {
+        let hits = Arc::new(AtomicUsize::new(0));
+        let counted = hits.clone();
+        let executors = Executors::start(2, move |cx| {
+            let hits = counted.clone();
+            Box::pin(async move {
+                cx.serve(Rc::new(cx.index()));
+                spawn(TaskQueue::Background, async { panic!("caught") });
+                let (index, other) = (cx.index(), 1 - cx.index());
+                for n in 0..100 {
+                    let (reply, answer) = futures_channel::oneshot::channel();
+                    let hits = hits.clone();
+                    cx.mailboxes().send(
+                        other,
+                        Box::new(move |state| {
+                            hits.fetch_add(1, Ordering::Relaxed);
+                            let own = state.downcast_ref::<usize>().copied();
+                            assert!(n != 50, "a job panics and takes its reply with it");
+                            let _ = reply.send(own);
+                        }),
+                    );
+                    match answer.await {
+                        Ok(own) => assert_eq!(own, Some(other)),
+                        Err(_) => assert_eq!(n, 50),
+                    }
+                }
+                if timeout(Duration::from_millis(1), cx.stopped())
+                    .await
+                    .is_some()
+                {
+                    return Ok(());
+                }
+                // Neither may end while the other still asks it.
+                let (done, other_done) = futures_channel::oneshot::channel();
+                let context = cx.clone();
+                cx.mailboxes().send(
+                    other,
+                    Box::new(move |_| {
+                        let _ = done.send(());
+                        if index == 1 {
+                            context.stop();
+                        }
+                    }),
+                );
+                let _ = other_done.await;
+                cx.stopped().await;
+                Ok(())
+            })
+        })
+        .unwrap();
+        executors.join().unwrap();
+        assert_eq!(hits.load(Ordering::Relaxed), 200);
+    }
+
+    #[test]
+    fn a_failing_main_stops_the_others_and_is_reported() {
+        let executors = Executors::start(2, |cx| {
+            Box::pin(async move {
+                if cx.index() == 1 {
+                    return Err(Error::internal("on purpose"));
+                }
+                cx.stopped().await;
+                Ok(())
+            })
+        })
+        .unwrap();
+        assert_eq!(executors.join().unwrap_err().message(), "on purpose");
+    }
+}
