@@ -10,6 +10,7 @@
 //! | [`worker`], [`handle_write`] | the shard actor; its writes |
 //! | [`maintain`], [`vacuum`], [`snapshot`] | flush and merge; VACUUM; CHECKPOINT |
 //! | [`coordinator`], [`shared`] | the catalog file; what all executors read |
+//! | [`server`] | the database on real executors |
 //! | [`start`], [`recover`], [`manifest`], [`files`] | start-up; small files replaced whole |
 //! | [`wal`], [`segment`] | the log; segment files and the block cache |
 //! | [`stream`], [`keyed`], [`store`] | the two stores; what they share |
@@ -36,6 +37,7 @@ pub mod recover;
 pub mod router;
 pub mod runtime;
 pub mod segment;
+pub mod server;
 pub mod shared;
 pub mod signal;
 pub mod snapshot;

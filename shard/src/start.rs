@@ -42,15 +42,18 @@ pub fn start_executor(state: &Rc<ExecutorState>) {
     state.local_shards().iter().for_each(|s| s.start());
 }
 
-/// The clean way down of one executor: no more writes, what is in the log's buffer commits. The coordinator's
-/// executor comes last.
-pub async fn stop_executor(state: &Rc<ExecutorState>) -> Result<()> {
+/// The clean way down of one executor's shards: no more writes, what is in the log's buffer commits.
+pub async fn stop_shards(state: &Rc<ExecutorState>) -> Result<()> {
     for shard in state.local_shards() {
         shard.stop().await;
     }
-    if let Some(coordinator) = state.coordinator() {
-        coordinator.close().await?;
-    }
-    state.clear();
     Ok(())
+}
+
+/// The end of the clean way down, once all shards have stopped.
+pub async fn close_coordinator(state: &Rc<ExecutorState>) -> Result<()> {
+    match state.coordinator() {
+        Some(coordinator) => coordinator.close().await,
+        None => Ok(()),
+    }
 }

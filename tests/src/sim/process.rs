@@ -98,9 +98,11 @@ impl Process {
     /// A clean way down.
     pub async fn stop(self) -> Result<()> {
         self.shared.start_draining();
-        for state in self.states.iter().rev() {
-            start::stop_executor(state).await?;
+        for state in &self.states {
+            start::stop_shards(state).await?;
         }
+        start::close_coordinator(&self.states[0]).await?;
+        self.states.iter().for_each(|s| s.clear());
         Ok(())
     }
 
