@@ -97,7 +97,13 @@ impl LocalEngine {
                         image.push((columns[i], value));
                     }
                 }
-                versions.push(Version { key: Box::new(row.xid.to_bytes()), rev: row.rev, deleted: false, values: image });
+                versions.push(Version {
+                    key: Box::new(row.xid.to_bytes()),
+                    rev: row.rev,
+                    deleted: false,
+                    first: true,
+                    values: image,
+                });
                 inserted.push(row);
             }
             let done = self

@@ -105,6 +105,7 @@ impl Shard {
                 key: newest.key.clone(),
                 rev,
                 deleted: change == Change::Delete,
+                first: false,
                 values: match &change {
                     Change::Set(set) => keyed::with_values(&newest.values, set),
                     Change::Delete => newest.values.clone(),

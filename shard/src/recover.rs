@@ -56,6 +56,7 @@ impl Shard {
             dir: seg_dir.clone(),
             limits: shared.limits.clone(),
             next_segment: Rc::new(Cell::new(next_segment)),
+            cache: cache.clone(),
         };
         let catalog = shared.published().catalog.clone();
         manifest.tables.retain(|id, _| catalog.table_by_id(*id).is_some());
