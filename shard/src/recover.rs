@@ -29,8 +29,8 @@ pub struct Recovery {
     pub bytes: u64,
     /// What was cut from the log's end: a commit that never finished.
     pub torn_bytes: u64,
-    /// What `--accept-loss` gave up, as text for the operator.
-    pub lost: Option<String>,
+    /// Records that `--accept-loss` gave up.
+    pub lost: u64,
 }
 
 impl Shard {
@@ -77,10 +77,8 @@ impl Shard {
         }
 
         let mut max_xid = Xid::parse(&manifest.max_xid).unwrap_or(Xid(0));
-        let mut last = manifest.log_after;
         let options = WalOptions { after: manifest.log_after, accept_loss: shared.accept_loss };
         let (wal, report) = Wal::open(env, &log_dir, &shared.limits, options, &mut |lsn, kind, body| {
-            last = last.max(lsn);
             if manifest.is_void(lsn) || fence.is_some_and(|f| lsn >= f.from) {
                 return Ok(());
             }
@@ -88,6 +86,7 @@ impl Shard {
             Shard::replay_into(&tables, flushed, lsn, kind.0, body, &mut max_xid)
         })
         .await?;
+        let last = wal.last_lsn();
         if let Some(Fence { from }) = fence {
             // What was behind the fence stays void for as long as the log holds it.
             let to = Lsn(last.0 + 1);
