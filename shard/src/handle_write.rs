@@ -216,6 +216,7 @@ pub fn refusal_error(refusal: &Refusal) -> Option<Error> {
             SqlState::ProgramLimitExceeded,
             "the table has used all of its x_rev numbers (2^53)",
         )),
+        Refusal::BatchSize => Some(Error::internal("an INSERT was cut into runs of the wrong size")),
         Refusal::RingFull | Refusal::NeedReservation => None,
     }
 }

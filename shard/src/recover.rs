@@ -50,7 +50,7 @@ impl Shard {
             });
         let fence: Option<Fence> = files::read(env, &dir, manifest::FENCE_NAME, manifest::FENCE_KIND).await?;
 
-        let cache = Rc::new(BlockCache::new(MemoryPlan::of(shared.limits.memory_bytes, shared.shards).cache));
+        let cache = BlockCache::new(MemoryPlan::of(shared.limits.memory_bytes, shared.shards).cache);
         let next_segment = next_segment(env, &seg_dir, manifest.next_segment).await?;
         let cx = StoreContext {
             dir: seg_dir.clone(),

@@ -1,21 +1,9 @@
 //! A column of a run or of a block, read by row number in constant time although only present cells are
 //! stored.
 
-use crate::format::block::{Bitmap, BlockData, Presence};
+use crate::format::block::{BlockData, Presence};
+use crate::format::decoded::DecodedColumn;
 use crate::value::{Cell, Value};
-
-/// Cells before each 64-row word of `bits`.
-pub fn ranks(bits: &Bitmap) -> Vec<u32> {
-    let mut sum = 0;
-    bits.words()
-        .iter()
-        .map(|w| {
-            let before = sum;
-            sum += w.count_ones();
-            before
-        })
-        .collect()
-}
 
 /// A column as a reader sees it: which rows have a cell, and the packed cells.
 #[derive(Clone, Copy, Debug)]
@@ -25,13 +13,16 @@ pub struct ColView<'a> {
 }
 
 impl<'a> ColView<'a> {
-    /// Of a column where `rank` is [`ranks`] of its bitmap (not looked at for [`Presence::All`]).
-    pub fn new(presence: &'a Presence, rank: &'a [u32], data: &'a BlockData) -> Self {
-        let bits = match presence {
+    /// Of a column.
+    pub fn new(column: &'a DecodedColumn) -> Self {
+        let bits = match &column.presence {
             Presence::All => None,
-            Presence::Some(b) => Some((b.words(), rank)),
+            Presence::Some(b) => Some((b.words(), column.ranks())),
         };
-        ColView { bits, data }
+        ColView {
+            bits,
+            data: &column.data,
+        }
     }
     /// The packed cells.
     pub fn data(&self) -> &'a BlockData {
@@ -118,44 +109,10 @@ impl<'a> ColView<'a> {
     }
 }
 
-/// A column in memory.
-#[derive(Clone, Debug)]
-pub struct Cells {
-    presence: Presence,
-    rank: Vec<u32>,
-    data: BlockData,
-}
-
-impl Cells {
-    /// From its parts; the cells are as many as the presence says.
-    pub fn new(presence: Presence, data: BlockData) -> Self {
-        let rank = match &presence {
-            Presence::All => Vec::new(),
-            Presence::Some(bits) => ranks(bits),
-        };
-        Cells {
-            presence,
-            rank,
-            data,
-        }
-    }
-    /// To read it.
-    pub fn view(&self) -> ColView<'_> {
-        ColView::new(&self.presence, &self.rank, &self.data)
-    }
-    /// Bytes held.
-    pub fn memory_bytes(&self) -> usize {
-        let bits = match &self.presence {
-            Presence::All => 0,
-            Presence::Some(b) => b.words().len() * 8,
-        };
-        bits + self.rank.capacity() * 4 + self.data.memory_bytes()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::block::Bitmap;
     use proptest::prelude::*;
 
     proptest! {
@@ -165,8 +122,8 @@ mod tests {
             let mut bits = Bitmap::new(flags.len());
             flags.iter().enumerate().filter(|(_, f)| **f).for_each(|(i, _)| bits.set(i));
             let n = bits.count_ones();
-            let cells = Cells::new(Presence::Some(bits), BlockData::F64((0..n).map(|i| i as f64).collect()));
-            let v = cells.view();
+            let cells = DecodedColumn::new(Presence::Some(bits), BlockData::F64((0..n).map(|i| i as f64).collect()));
+            let v = ColView::new(&cells);
             let mut seen = 0;
             for (row, &f) in flags.iter().enumerate() {
                 prop_assert_eq!(v.rank(row), seen);

@@ -3,8 +3,8 @@
 //! so that readers share it while writes go on.
 
 use super::batch::{BatchCells, BatchColumn, StreamBatch};
-use super::cells::{Cells, ColView};
 use crate::format::block::{Bitmap, BlockData, Presence};
+use crate::format::decoded::DecodedColumn;
 use crate::ids::{ColumnId, Lsn};
 use crate::scan::TsRange;
 use crate::value::StrVec;
@@ -21,18 +21,20 @@ pub struct Run {
     entities: Vec<u32>,
     /// First row of each entity, and the number of rows at the end.
     starts: Vec<u32>,
-    ts: Vec<i64>,
-    columns: Vec<(ColumnId, Cells)>,
+    /// Shaped as a block's ts column, so that readers need not tell runs from blocks.
+    ts: Rc<DecodedColumn>,
+    rows: usize,
+    columns: Vec<(ColumnId, Rc<DecodedColumn>)>,
     range: TsRange,
 }
 
 impl Run {
     /// Rows in it.
     pub fn rows(&self) -> usize {
-        self.ts.len()
+        self.rows
     }
-    /// ts of every row.
-    pub fn ts(&self) -> &[i64] {
+    /// ts of every row, a full column of i64.
+    pub fn ts(&self) -> &Rc<DecodedColumn> {
         &self.ts
     }
     /// Smallest and largest ts.
@@ -58,11 +60,11 @@ impl Run {
         self.entities.len()
     }
     /// A channel, if any row has a cell of it.
-    pub fn column(&self, id: ColumnId) -> Option<ColView<'_>> {
+    pub fn column(&self, id: ColumnId) -> Option<&Rc<DecodedColumn>> {
         self.columns
             .binary_search_by_key(&id, |c| c.0)
             .ok()
-            .map(|i| self.columns[i].1.view())
+            .map(|i| &self.columns[i].1)
     }
     /// The channels it has cells of.
     pub fn channels(&self) -> impl Iterator<Item = ColumnId> + '_ {
@@ -71,7 +73,7 @@ impl Run {
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
         (self.entities.capacity() + self.starts.capacity()) * 4
-            + self.ts.capacity() * 8
+            + self.ts.memory_bytes()
             + self
                 .columns
                 .iter()
@@ -242,27 +244,23 @@ impl Active {
         if rows == 0 {
             return None;
         }
-        let mut run = Run {
-            entities: Vec::new(),
-            starts: Vec::new(),
-            ts: Vec::with_capacity(rows),
-            columns: Vec::with_capacity(columns.len()),
-            range: TsRange {
-                from: self.ts[first as usize],
-                to: self.ts[first as usize],
-            },
+        let (mut entities, mut starts) = (Vec::new(), Vec::new());
+        let mut out_ts: Vec<i64> = Vec::with_capacity(rows);
+        let mut range = TsRange {
+            from: self.ts[first as usize],
+            to: self.ts[first as usize],
         };
         let mut add = |entity: u32, ts: i64, times: usize| {
             if times == 0 {
                 return;
             }
-            if run.entities.last() != Some(&entity) {
-                run.entities.push(entity);
-                run.starts.push(run.ts.len() as u32);
+            if entities.last() != Some(&entity) {
+                entities.push(entity);
+                starts.push(out_ts.len() as u32);
             }
-            run.ts.extend(std::iter::repeat_n(ts, times));
-            run.range.from = run.range.from.min(ts);
-            run.range.to = run.range.to.max(ts);
+            out_ts.extend(std::iter::repeat_n(ts, times));
+            range.from = range.from.min(ts);
+            range.to = range.to.max(ts);
         };
         match &layout {
             None => order.iter().for_each(|&r| add(key(r).0, key(r).1, 1)),
@@ -273,14 +271,23 @@ impl Active {
                 }
             }
         }
-        run.starts.push(rows as u32);
+        starts.push(rows as u32);
+        let mut out_columns = Vec::with_capacity(columns.len());
         for (column, by_row) in columns {
             if let Some(cells) = gather(column, &by_row, &order, layout.as_ref(), rows) {
-                run.columns.push((column.id, cells));
+                out_columns.push((column.id, Rc::new(cells)));
             }
         }
-        run.columns.sort_by_key(|c| c.0);
-        Some(run)
+        out_columns.sort_by_key(|c| c.0);
+        let ts = DecodedColumn::new(Presence::All, BlockData::I64(out_ts));
+        Some(Run {
+            entities,
+            starts,
+            ts: Rc::new(ts),
+            rows,
+            columns: out_columns,
+            range,
+        })
     }
 
     /// For a column that lacks some rows: the cell of each row ([`ABSENT`] for none). Empty: row i has cell i.
@@ -368,7 +375,7 @@ fn gather(
     order: &[u32],
     layout: Option<&Layout>,
     rows: usize,
-) -> Option<Cells> {
+) -> Option<DecodedColumn> {
     let mut places: Vec<u32> = Vec::new();
     let mut picked: Vec<u32> = Vec::with_capacity(order.len());
     match layout {
@@ -415,7 +422,7 @@ fn gather(
             BlockData::Str(out)
         }
     };
-    Some(Cells::new(presence, data))
+    Some(DecodedColumn::new(presence, data))
 }
 
 /// The memtable of one table on one shard.

@@ -163,7 +163,7 @@ impl<'s, 'a> EntityMerge<'s, 'a> {
 mod tests {
     use super::*;
     use crate::format::block::{Bitmap, BlockData, Presence};
-    use crate::stream::cells::Cells;
+    use crate::format::decoded::DecodedColumn;
     use proptest::prelude::*;
 
     /// Rows (ts, a?, b?) of each slice; the answer by counting arrivals.
@@ -194,14 +194,14 @@ mod tests {
         #[test]
         fn merges_and_coalesces(mut input in prop::collection::vec(prop::collection::vec((0i64..12, any::<[bool; 2]>()), 0..8), 0..4)) {
             input.iter_mut().for_each(|rows| rows.sort_by_key(|r| r.0));
-            let columns: Vec<[Cells; 2]> = input.iter().map(|rows| std::array::from_fn(|c| {
+            let columns: Vec<[DecodedColumn; 2]> = input.iter().map(|rows| std::array::from_fn(|c| {
                 let mut bits = Bitmap::new(rows.len());
                 rows.iter().enumerate().filter(|(_, r)| r.1[c]).for_each(|(i, _)| bits.set(i));
                 let n = bits.count_ones();
-                Cells::new(Presence::Some(bits), BlockData::F64(vec![0.0; n]))
+                DecodedColumn::new(Presence::Some(bits), BlockData::F64(vec![0.0; n]))
             })).collect();
             let ts: Vec<Vec<i64>> = input.iter().map(|rows| rows.iter().map(|r| r.0).collect()).collect();
-            let views: Vec<[Option<ColView<'_>>; 2]> = columns.iter().map(|[a, b]| [Some(a.view()), Some(b.view())]).collect();
+            let views: Vec<[Option<ColView<'_>>; 2]> = columns.iter().map(|[a, b]| [Some(ColView::new(a)), Some(ColView::new(b))]).collect();
             let slices: Vec<SliceRef<'_>> = ts.iter().zip(&views).map(|(ts, v)| SliceRef { ts, base: 0, channels: v }).collect();
             let mut merge = EntityMerge::new(&slices, 2);
             let mut got = Vec::new();
