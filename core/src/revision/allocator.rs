@@ -227,7 +227,7 @@ impl Allocator {
         let first_xid = mint
             .place(rows, now_ms, random, self.node, self.shards, prefer)
             .ok_or(Refusal::Exhausted)?;
-        let ticket = t.ledger.enter(last).ok_or(Refusal::RingFull)?;
+        let ticket = Ledger::enter(&t.ledger, last).ok_or(Refusal::RingFull)?;
         let first_rev = t.next;
         t.next = Rev(last.0 + 1);
         mint.advance(first_xid, rows);
@@ -246,7 +246,7 @@ impl Allocator {
         let mut guard = lock(&self.state);
         let t = guard.tables.get_mut(&table).ok_or(Refusal::UnknownTable)?;
         let rev = t.last_of(1)?;
-        let ticket = t.ledger.enter(rev).ok_or(Refusal::RingFull)?;
+        let ticket = Ledger::enter(&t.ledger, rev).ok_or(Refusal::RingFull)?;
         t.next = Rev(rev.0 + 1);
         Ok(WriteGrant { rev, ticket })
     }

@@ -143,20 +143,20 @@ impl Ledger {
     }
 
     /// Puts a range that ends at `hi` into the ring; `None` when it is full. Only under the allocator's lock.
-    pub(super) fn enter(self: &Arc<Self>, hi: Rev) -> Option<Ticket> {
+    pub(super) fn enter(ledger: &Arc<Ledger>, hi: Rev) -> Option<Ticket> {
         // Relaxed: the lock orders us after the last one who wrote it.
-        let number = self.head.load(Ordering::Relaxed);
+        let number = ledger.head.load(Ordering::Relaxed);
         // Acquire: whoever moved the tail has done with the slot that we are about to fill again.
-        if number - self.tail.load(Ordering::Acquire) >= self.slots.len() as u64 {
+        if number - ledger.tail.load(Ordering::Acquire) >= ledger.slots.len() as u64 {
             return None;
         }
         // Release: a late helper that reads this `hi` in the place of an older one then sees the tail that
         // lets it notice (see `advance`).
-        self.slot(number).hi.store(hi.0, Ordering::Release);
-        self.highest.store(hi.0, Ordering::Release);
-        self.head.store(number + 1, Ordering::Release);
+        ledger.slot(number).hi.store(hi.0, Ordering::Release);
+        ledger.highest.store(hi.0, Ordering::Release);
+        ledger.head.store(number + 1, Ordering::Release);
         Some(Ticket {
-            ledger: self.clone(),
+            ledger: ledger.clone(),
             number,
             settled: false,
         })

@@ -44,7 +44,7 @@ impl Mint {
     /// Marks `rows` ids from `first` as handed out.
     pub(super) fn advance(&mut self, first: Xid, rows: u32) {
         self.ms = first.ms();
-        self.sequence = first.sequence() + u64::from(rows) - 1;
+        self.sequence = first.sequence() + (u64::from(rows) - 1);
     }
 
     /// The first of `rows` (1 to [`RUN`]) new ids; `None` at the end of time. Changes nothing: a refused

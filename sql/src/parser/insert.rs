@@ -88,7 +88,7 @@ impl Parser<'_> {
         }
         if self.is_word(0, "ON") {
             insert.on_conflict = Some(self.peek().start);
-            return Ok(self.skip_conflict(insert)?);
+            return self.skip_conflict(insert);
         }
         insert.returning = self.returning()?;
         self.done()?;
