@@ -5,8 +5,10 @@
 //! |---|---|
 //! | [`admit`] | the one count of open connections |
 //! | [`counters`] | what the SQL front counts |
+//! | [`ilp`] | line protocol |
 
 #![deny(missing_docs)]
 
 pub mod admit;
 pub mod counters;
+pub mod ilp;

@@ -16,7 +16,12 @@ pub(crate) enum Fit {
 }
 
 /// A number (or truth value) for a channel.
-pub(crate) fn number(table: &TableDef, column: &ColumnDef, value: f64, needs: Needs) -> Checked<Fit> {
+pub(crate) fn number(
+    table: &TableDef,
+    column: &ColumnDef,
+    value: f64,
+    needs: Needs,
+) -> Checked<Fit> {
     let fits = match (column.label, column.declared) {
         (Label::Text { .. }, _) => {
             return Err(bad(
@@ -58,7 +63,12 @@ pub(crate) fn number(table: &TableDef, column: &ColumnDef, value: f64, needs: Ne
 }
 
 /// Text for a channel.
-pub(crate) fn text(table: &TableDef, column: &ColumnDef, value: &str, text_bytes: u64) -> Checked<()> {
+pub(crate) fn text(
+    table: &TableDef,
+    column: &ColumnDef,
+    value: &str,
+    text_bytes: u64,
+) -> Checked<()> {
     let Label::Text { max_chars } = column.label else {
         return Err(bad(
             Reason::Type,

@@ -146,7 +146,10 @@ pub(crate) fn slow_number(token: &[u8]) -> Checked<(f64, Needs)> {
     }
     Err(bad(
         Reason::Syntax,
-        format_args!("'{}' is no value: expected a number, 42i, 42u, true, false or \"text\"", shown()),
+        format_args!(
+            "'{}' is no value: expected a number, 42i, 42u, true, false or \"text\"",
+            shown()
+        ),
     ))
 }
 
@@ -159,7 +162,10 @@ fn integer(value: f64) -> (f64, Needs) {
 fn inexact(text: &str) -> super::bad::BadLine {
     bad(
         Reason::Value,
-        format_args!("{} is not exact in a 64-bit float", excerpt(text.as_bytes(), 40)),
+        format_args!(
+            "{} is not exact in a 64-bit float",
+            excerpt(text.as_bytes(), 40)
+        ),
     )
 }
 
@@ -233,7 +239,10 @@ mod tests {
             ("42u", Some((42.0, Int))),
             ("9007199254740992i", Some((9007199254740992.0, Int))),
             ("9007199254740994i", Some((9007199254740994.0, Double))),
-            ("18446744073709549568u", Some((18446744073709549568.0, Double))),
+            (
+                "18446744073709549568u",
+                Some((18446744073709549568.0, Double)),
+            ),
             ("T", Some((1.0, Bool))),
             ("false", Some((0.0, Bool))),
             ("9007199254740993i", None),
@@ -264,8 +273,14 @@ mod tests {
     #[test]
     fn times() {
         assert_eq!(timestamp_ns(b"-1 ", 0), Some((-1, 2)));
-        assert_eq!(timestamp_ns(b"9223372036854775807\n", 0), Some((i64::MAX, 19)));
-        assert_eq!(timestamp_ns(b"-9223372036854775808\n", 0), Some((i64::MIN, 20)));
+        assert_eq!(
+            timestamp_ns(b"9223372036854775807\n", 0),
+            Some((i64::MAX, 19))
+        );
+        assert_eq!(
+            timestamp_ns(b"-9223372036854775808\n", 0),
+            Some((i64::MIN, 20))
+        );
         assert_eq!(timestamp_ns(b"9223372036854775808\n", 0), None);
         assert_eq!(timestamp_ns(b"99999999999999999999\n", 0), None);
         assert_eq!(timestamp_ns(b"-\n", 0), None);

@@ -111,9 +111,16 @@ enum ParsedValue {
 }
 
 enum Line {
-    Row { end: usize },
-    Empty { end: usize },
-    Needs { table: String, columns: Vec<ColumnSpec> },
+    Row {
+        end: usize,
+    },
+    Empty {
+        end: usize,
+    },
+    Needs {
+        table: String,
+        columns: Vec<ColumnSpec>,
+    },
     Bad(BadLine),
     Open,
 }
@@ -126,7 +133,12 @@ enum Target {
 
 impl Parser {
     /// For one connection. `shards` is the engine's.
-    pub fn new(limits: Arc<Limits>, options: IlpOptions, shards: u16, catalog: Arc<Catalog>) -> Self {
+    pub fn new(
+        limits: Arc<Limits>,
+        options: IlpOptions,
+        shards: u16,
+        catalog: Arc<Catalog>,
+    ) -> Self {
         let batch_bytes = BATCH_BYTES.min(limits.ilp_in_flight_bytes as usize / 4);
         Parser {
             cx: Context {
@@ -255,7 +267,9 @@ impl Parser {
                     } else if self.asks >= MAX_ASKS {
                         let error = bad(
                             Reason::Refused,
-                            format_args!("the channels of table {table} keep changing under the line"),
+                            format_args!(
+                                "the channels of table {table} keep changing under the line"
+                            ),
                         );
                         self.bad(region, start, input.line_bytes(), error, report)
                     } else {
@@ -299,7 +313,14 @@ impl Parser {
         start + length + 1
     }
 
-    fn parse(&mut self, region: &[u8], start: usize, now_ms: i64, clean: bool, line_bytes: usize) -> Line {
+    fn parse(
+        &mut self,
+        region: &[u8],
+        start: usize,
+        now_ms: i64,
+        clean: bool,
+        line_bytes: usize,
+    ) -> Line {
         let mut at = start;
         loop {
             match region[at] {
@@ -374,7 +395,9 @@ impl Parser {
         };
         let after = match (known, &target) {
             (Some(table), _) => fields(&self.cx, table, &mut self.line, region, at)?,
-            (None, Target::NewTable(name)) => new_fields(&self.cx, name, &mut self.line, region, at)?,
+            (None, Target::NewTable(name)) => {
+                new_fields(&self.cx, name, &mut self.line, region, at)?
+            }
             (None, Target::Series(_)) => None,
         };
         let Some(after) = after else {
@@ -424,7 +447,8 @@ impl Parser {
             at += 1;
         }
         let mut key = std::mem::take(&mut self.line.key);
-        let target = text::key(region, start, &mut key).and_then(|()| self.target_of_key(region, start, &key));
+        let target = text::key(region, start, &mut key)
+            .and_then(|()| self.target_of_key(region, start, &key));
         let end = key.end;
         self.line.key = key;
         Ok((target?, end))
@@ -467,12 +491,19 @@ impl Parser {
         for (tag, value) in &key.tags {
             let tag_name = text::unescape(&region[tag.clone()], text::NAME_ESCAPES);
             let column = table.def.columns.iter().position(|c| {
-                c.name.as_bytes() == &*tag_name && c.declared && matches!(c.label, Label::Text { .. })
+                c.name.as_bytes() == &*tag_name
+                    && c.declared
+                    && matches!(c.label, Label::Text { .. })
             });
             let Some(column) = column else { continue };
             let value = text::unescape(&region[value.clone()], text::NAME_ESCAPES);
             let value = text::utf8(&value)?;
-            label::text(&table.def, &table.def.columns[column], value, self.cx.limits.text_bytes)?;
+            label::text(
+                &table.def,
+                &table.def.columns[column],
+                value,
+                self.cx.limits.text_bytes,
+            )?;
             let raw = &region[tag.start..=tag.end];
             let field = table.find(raw).unwrap_or_else(|| table.add(raw, column));
             tags.push((field, value.into()));
@@ -640,7 +671,10 @@ fn behind(region: &[u8], at: usize) -> Checked<Option<usize>> {
         Some(b',') => Ok(Some(at + 1)),
         Some(b' ' | b'\n') => Ok(None),
         Some(b'\r') if region.get(at + 1) == Some(&b'\n') => Ok(None),
-        _ => Err(bad(Reason::Syntax, "text stands behind the closing quote of a string")),
+        _ => Err(bad(
+            Reason::Syntax,
+            "text stands behind the closing quote of a string",
+        )),
     }
 }
 
@@ -648,7 +682,10 @@ fn behind(region: &[u8], at: usize) -> Checked<Option<usize>> {
 fn too_many_fields(cx: &Context) -> BadLine {
     bad(
         Reason::TooLong,
-        format_args!("the line is over the limit ilp_fields = {}", cx.limits.ilp_fields),
+        format_args!(
+            "the line is over the limit ilp_fields = {}",
+            cx.limits.ilp_fields
+        ),
     )
 }
 
@@ -705,7 +742,8 @@ fn fields(
                 let column = &table.def.columns[known.column];
                 let value = match raw {
                     RawValue::Number(value, needs) => {
-                        if let Fit::Widens(needs) = label::number(&table.def, column, value, needs)? {
+                        if let Fit::Widens(needs) = label::number(&table.def, column, value, needs)?
+                        {
                             add_missing(&table.def.name, line, &column.name, needs)?;
                         }
                         ParsedValue::Number(value)
@@ -761,7 +799,12 @@ fn new_fields(
 }
 
 /// The field of a name, made when the table has the channel and it comes under these bytes the first time.
-fn known_field(cx: &Context, table: &mut Table, region: &[u8], name: Range<usize>) -> Checked<Option<u32>> {
+fn known_field(
+    cx: &Context,
+    table: &mut Table,
+    region: &[u8],
+    name: Range<usize>,
+) -> Checked<Option<u32>> {
     let raw = &region[name.start..=name.end];
     if let Some(field) = table.find(raw) {
         return Ok(Some(field));

@@ -9,7 +9,7 @@ use hashbrown::HashTable;
 use std::sync::Arc;
 use strandline_core::ids::{ShardId, TableId};
 use strandline_core::routing::hash64;
-use strandline_core::schema::{ColumnDef, Label, TableDef};
+use strandline_core::schema::{Label, TableDef};
 use strandline_core::stream::batch::{StreamBatch, StreamBatchBuilder};
 
 /// Stands for "no field" and "no series".
@@ -80,16 +80,11 @@ impl Table {
         }
     }
 
-    /// The channel of a field.
-    pub fn column(&self, field: u32) -> &ColumnDef {
-        &self.def.columns[self.fields[field as usize].column]
-    }
-
     /// The field whose bytes, `=` included, are these.
     pub fn find(&self, raw: &[u8]) -> Option<u32> {
-        let found = self.by_raw.find(hash64(raw), |&f| {
-            *self.fields[f as usize].raw == *raw
-        });
+        let found = self
+            .by_raw
+            .find(hash64(raw), |&f| *self.fields[f as usize].raw == *raw);
         found.copied()
     }
 
@@ -110,7 +105,14 @@ impl Table {
 
     /// Starts a row.
     #[inline]
-    pub fn begin_row(&mut self, shard: ShardId, kept: &mut KeptNumber, entity: &str, hash: u64, ts: i64) {
+    pub fn begin_row(
+        &mut self,
+        shard: ShardId,
+        kept: &mut KeptNumber,
+        entity: &str,
+        hash: u64,
+        ts: i64,
+    ) {
         let rows = &mut self.shards[usize::from(shard.0)];
         if kept.generation != rows.generation {
             *kept = KeptNumber {

@@ -117,7 +117,10 @@ pub(crate) fn key(region: &[u8], start: usize, out: &mut Key) -> Checked<()> {
     let mut at = token_end(region, start, b", ");
     out.table = start..at;
     if at == start {
-        return Err(bad(Reason::Syntax, "the line does not begin with a table's name"));
+        return Err(bad(
+            Reason::Syntax,
+            "the line does not begin with a table's name",
+        ));
     }
     loop {
         match region.get(at) {
@@ -296,7 +299,9 @@ mod tests {
 
     #[test]
     fn escapes() {
-        let u = |raw: &str, set: &[u8]| String::from_utf8(unescape(raw.as_bytes(), set).into_owned()).unwrap();
+        let u = |raw: &str, set: &[u8]| {
+            String::from_utf8(unescape(raw.as_bytes(), set).into_owned()).unwrap()
+        };
         assert_eq!(u(r"a\,b\ c\=d", NAME_ESCAPES), "a,b c=d");
         assert_eq!(u(r"a\=b", TABLE_ESCAPES), r"a\=b");
         assert_eq!(u(r"C:\dir\", NAME_ESCAPES), r"C:\dir\");
@@ -314,16 +319,28 @@ mod tests {
         assert_eq!(end("a\\\"\n"), StringEnd::Open);
         assert_eq!(end("a\nb\"\n"), closed(3, false));
         assert_eq!(end("a\nt,entity=b x=1\n"), StringEnd::Unterminated);
-        assert_eq!(end("a\nt,entity=b x=1 17 \r\nc\"\n"), StringEnd::Unterminated);
-        assert_eq!(end("a\nt,entity=b x=1,\n\"\n"), closed(19, false));
+        assert_eq!(
+            end("a\nt,entity=b x=1 17 \r\nc\"\n"),
+            StringEnd::Unterminated
+        );
+        assert_eq!(end("a\nt,entity=b x=1,\n\"\n"), closed(18, false));
     }
 
     #[test]
     fn uuids() {
         let plain = "019f31db000040008000000000000abc";
-        assert_eq!(normalise_uuid("019F31DB-0000-4000-8000-000000000ABC").as_deref(), Some(plain));
+        assert_eq!(
+            normalise_uuid("019F31DB-0000-4000-8000-000000000ABC").as_deref(),
+            Some(plain)
+        );
         assert_eq!(normalise_uuid(plain).as_deref(), Some(plain));
-        for wrong in ["", "veh-1", "019f31db-0000400080000-00000000abcd1", &plain[1..], "019f31db0000400080000000000é0abc"] {
+        for wrong in [
+            "",
+            "veh-1",
+            "019f31db-0000400080000-00000000abcd1",
+            &plain[1..],
+            "019f31db0000400080000000000é0abc",
+        ] {
             assert_eq!(normalise_uuid(wrong), None, "{wrong}");
         }
     }
