@@ -34,6 +34,8 @@ pub enum SqlState {
     NotNullViolation,
     /// `25000`: not possible in this transaction state.
     InvalidTransactionState,
+    /// `25006`: a write while the session is read-only.
+    ReadOnlyTransaction,
     /// `25001`: a transaction block is open already.
     ActiveTransaction,
     /// `25P01`: no transaction block is open.
@@ -78,6 +80,8 @@ pub enum SqlState {
     UndefinedTable,
     /// `42P02`: no such parameter.
     UndefinedParameter,
+    /// `42P03`: a portal or cursor of that name exists.
+    DuplicateCursor,
     /// `42P05`: a prepared statement of that name exists.
     DuplicatePreparedStatement,
     /// `42P07`: a table of that name exists.
@@ -134,6 +138,7 @@ impl SqlState {
             InvalidBinaryRepresentation => "22P03",
             NotNullViolation => "23502",
             InvalidTransactionState => "25000",
+            ReadOnlyTransaction => "25006",
             ActiveTransaction => "25001",
             NoActiveTransaction => "25P01",
             InFailedTransaction => "25P02",
@@ -156,6 +161,7 @@ impl SqlState {
             GeneratedAlways => "428C9",
             UndefinedTable => "42P01",
             UndefinedParameter => "42P02",
+            DuplicateCursor => "42P03",
             DuplicatePreparedStatement => "42P05",
             DuplicateTable => "42P07",
             InvalidTableDefinition => "42P16",

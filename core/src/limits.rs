@@ -117,8 +117,9 @@ limits! {
     merge_fan_in: Count = 4, 2, 64;
     /// A segment that merging no longer makes larger.
     segment_bytes: Bytes = 2 * GIB, MIB, 1u64 << 40;
-    /// Ranges of x_rev in flight per table; past it, writers wait.
-    ranges_in_flight: Count = 65_536, 16, 1u64 << 24;
+    /// Ranges of x_rev in flight per table; past it, writers wait. A connection has one in flight at a time,
+    /// so this is four times `connections`; each costs 16 bytes for every rows table.
+    ranges_in_flight: Count = 4096, 16, 1u64 << 24;
     /// Numbers of x_rev made durable at a time: the gap that a crash leaves.
     rev_reservation: Count = 1u64 << 20, 16, 1u64 << 32;
     /// HTTP request head.

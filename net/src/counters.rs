@@ -93,7 +93,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counts a statement that ended, well or not.
+    /// Counts a statement that ended well; its rows are sent, or those of its first portion.
     pub fn statement(&self, kind: StatementKind, us: u64) {
         self.latency[kind as usize].record(us);
     }

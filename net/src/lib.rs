@@ -6,9 +6,20 @@
 //! | [`admit`] | the one count of open connections |
 //! | [`counters`] | what the SQL front counts |
 //! | [`ilp`] | line protocol |
+//! | [`pg`] | PostgreSQL's protocol |
+//! | [`session`] | settings, blocks, statements on their way to the engine |
+//! | [`settings`] | what SET and SHOW can name |
+//! | [`glue`] | plan → engine → rows |
 
 #![deny(missing_docs)]
 
 pub mod admit;
 pub mod counters;
+pub mod glue;
 pub mod ilp;
+pub mod pg;
+pub mod session;
+pub mod settings;
+
+#[cfg(test)]
+mod testing;

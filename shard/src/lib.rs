@@ -9,6 +9,7 @@
 //! | [`runtime`] | the real world: executors, files, sockets, time |
 //! | [`segment`] | segment files and the cache of their blocks |
 //! | [`store`] | what the two stores share |
+//! | [`wal`] | the log |
 //! | `testing` | files, time and tasks for unit tests (feature `testing`) |
 
 #![deny(missing_docs)]
@@ -20,3 +21,4 @@ pub mod segment;
 pub mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod wal;

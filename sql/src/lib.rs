@@ -4,12 +4,26 @@
 //! # Map
 //! | module | holds |
 //! |---|---|
+//! | [`parse`], [`Statement`] | text to statements; describe and bind |
+//! | [`lexer`], [`ast`], `parser` | tokens, statements as written, one statement per file |
+//! | [`bind`] | names, labels, families; values by label ([`bind::value`]) |
+//! | [`time`] | times and durations as text |
 //! | [`types`] | labels as PostgreSQL types; single values |
 //! | [`plan`] | what a bound statement asks for |
 //! | [`catalog`] | `$sys`, `pg_catalog`, `information_schema` and SELECT without a table |
 
 #![deny(missing_docs)]
 
+pub mod ast;
+pub mod bind;
 pub mod catalog;
+pub mod lexer;
+mod parser;
 pub mod plan;
+mod statement;
+pub mod time;
 pub mod types;
+
+pub use bind::BindContext;
+pub use parser::parse;
+pub use statement::Statement;

@@ -2,6 +2,7 @@
 //! labels, ranges, families.
 
 use crate::catalog::SystemQuery;
+use crate::statement::Statement;
 use crate::types::{Datum, SqlType};
 use std::sync::Arc;
 use strandline_core::ids::{ColumnId, Rev, ShardId, TableId};
@@ -203,6 +204,26 @@ pub enum Plan {
         /// Says what it did in a NOTICE.
         verbose: bool,
     },
+    /// PREPARE name AS …: the session keeps it beside the protocol's own prepared statements.
+    Prepare {
+        /// Its name.
+        name: String,
+        /// The types written behind the name; they may be fewer than the parameters.
+        declared: Vec<Option<SqlType>>,
+        /// What is prepared.
+        statement: Box<Statement>,
+    },
+    /// EXECUTE name (…): the session binds the statement of that name with these values.
+    Execute {
+        /// Its name.
+        name: String,
+        /// Values of `$1`, `$2`, ….
+        arguments: Vec<Datum>,
+    },
+    /// DEALLOCATE name; `None`: ALL.
+    Deallocate(Option<String>),
+    /// Accepted, and nothing to do (`CLOSE ALL`, `UNLISTEN *`, `DISCARD PLANS`): answers this tag.
+    Nothing(&'static str),
 }
 
 /// What Describe answers before there are parameter values.

@@ -8,6 +8,7 @@ const CONSTANT: u8 = 0;
 const SCALED: u8 = 1;
 const PCO: u8 = 2;
 const RAW: u8 = 3;
+const SINGLE: u8 = 4;
 
 /// 10^k for the k that are tried. All exact, so that i / 10^k is the double nearest to that decimal.
 const POWERS: [f64; 9] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8];
@@ -40,24 +41,44 @@ pub(super) fn encode(values: &[f64], effort: Effort, out: &mut Vec<u8>) {
         ints::encode(&scaled.whole, effort, out);
         return;
     }
-    let raw_len = values.len() * 8;
     // pco orders doubles by value; NaN never gets here, and if it does its bits must come back.
     let packed = (!values.iter().any(|v| v.is_nan()))
-        .then(|| pcodec::encode(values, raw_len - raw_len / pcodec::SAVING_ASKED))
+        .then(|| full_precision(values, effort))
         .flatten();
     match packed {
-        Some(bytes) => {
-            out.push(PCO);
+        Some((kind, bytes)) => {
+            out.push(kind);
             put_prefixed(&bytes, out);
         }
         None => {
             out.push(RAW);
-            out.reserve(raw_len);
+            out.reserve(values.len() * 8);
             for v in values {
                 out.extend_from_slice(&v.to_bits().to_le_bytes());
             }
         }
     }
+}
+
+/// Packs doubles that are no decimals; those that were measured as singles, as singles.
+fn full_precision(values: &[f64], effort: Effort) -> Option<(u8, Vec<u8>)> {
+    let worth = |len: usize| len - len / pcodec::SAVING_ASKED;
+    // As whole numbers of the same order, whose differences are what pco would take.
+    let ordered: Vec<i64> = values
+        .iter()
+        .map(|v| {
+            let bits = v.to_bits() as i64;
+            bits ^ (((bits >> 63) as u64) >> 1) as i64
+        })
+        .collect();
+    let order = ints::differences_pack_better(&ordered) as usize;
+    let single = |v: f64| v as f32 as f64;
+    if values.iter().all(|&v| single(v).to_bits() == v.to_bits()) {
+        let singles: Vec<f32> = values.iter().map(|&v| v as f32).collect();
+        let limit = worth(values.len() * 8);
+        return pcodec::encode(&singles, order, effort, limit).map(|bytes| (SINGLE, bytes));
+    }
+    pcodec::encode(values, order, effort, worth(values.len() * 8)).map(|bytes| (PCO, bytes))
 }
 
 /// Reads `n` numbers.
@@ -93,6 +114,10 @@ pub(super) fn decode(r: &mut Reader<'_>, n: usize) -> Result<Vec<f64>, CodecErro
             Ok(out)
         }
         PCO => pcodec::decode(r.prefixed()?, n),
+        SINGLE => {
+            let singles: Vec<f32> = pcodec::decode(r.prefixed()?, n)?;
+            Ok(singles.into_iter().map(f64::from).collect())
+        }
         RAW => Ok(r
             .take(n * 8)?
             .chunks_exact(8)
@@ -145,17 +170,30 @@ impl Scaled {
     }
 
     fn with_power(values: &[f64], power: usize) -> Self {
-        let mut whole = Vec::with_capacity(values.len());
+        // Without a branch per value: nearly always all of them are exact.
+        let mut exact = true;
+        let mut whole: Vec<i64> = Vec::with_capacity(values.len());
+        let mut keep = |(i, fits): (i64, bool)| {
+            exact &= fits;
+            i
+        };
+        if power == 0 {
+            whole.extend(values.iter().map(|&v| keep(v_as_whole(v))));
+        } else {
+            let factor = POWERS[power];
+            whole.extend(values.iter().map(|&v| keep(times_as_whole(v, factor))));
+        }
         let mut exceptions = Vec::new();
-        let mut before = 0;
-        for (at, &v) in values.iter().enumerate() {
-            let (i, exact) = to_whole(v, power);
-            if exact {
-                before = i;
-            } else {
-                exceptions.push(at);
+        if !exact {
+            let mut before = 0;
+            for (at, (&v, i)) in values.iter().zip(&mut whole).enumerate() {
+                if to_whole(v, power).1 {
+                    before = *i;
+                } else {
+                    exceptions.push(at);
+                    *i = before;
+                }
             }
-            whole.push(before);
         }
         Scaled {
             power,
@@ -166,17 +204,27 @@ impl Scaled {
 }
 
 /// The whole number nearest to `v` × 10^power, and whether it gives back every bit of `v`.
-#[inline]
+#[inline(always)]
 fn to_whole(v: f64, power: usize) -> (i64, bool) {
-    if power == 0 {
-        let i = v as i64;
-        return (i, (i as f64).to_bits() == v.to_bits());
+    match POWERS.get(power) {
+        None | Some(1.0) => v_as_whole(v),
+        Some(&factor) => times_as_whole(v, factor),
     }
-    let shifted = v * POWERS[power] + ROUNDER;
+}
+
+#[inline(always)]
+fn v_as_whole(v: f64) -> (i64, bool) {
+    let i = v as i64;
+    (i, (i as f64).to_bits() == v.to_bits())
+}
+
+#[inline(always)]
+fn times_as_whole(v: f64, factor: f64) -> (i64, bool) {
+    let shifted = v * factor + ROUNDER;
     let rounded = shifted - ROUNDER;
     let i = (shifted.to_bits() as i64).wrapping_sub(ROUNDER.to_bits() as i64);
-    let exact = (rounded / POWERS[power]).to_bits() == v.to_bits() && rounded.abs() < ROUNDER_BOUND;
-    (i, exact)
+    let same = (rounded / factor).to_bits() == v.to_bits();
+    (i, same & (rounded.abs() < ROUNDER_BOUND))
 }
 
 /// The smallest power from `from` on that makes `v` a whole number.

@@ -38,10 +38,10 @@ fn encode_at(values: &[i64], effort: Effort, may_split: bool, out: &mut Vec<u8>)
         }
         return;
     }
-    let mut deltas = Vec::with_capacity(values.len() - 1);
-    deltas.extend(values.windows(2).map(|w| w[1].wrapping_sub(w[0])));
-    let plain_len = 1 + packed_len(values);
-    let delta_len = 1 + varint_len(zigzag(first)) + packed_len(&deltas);
+    let deltas = differences(values);
+    let (plain, plain_len) = frames(values);
+    let (delta, delta_len) = frames(&deltas);
+    let delta_len = delta_len + varint_len(zigzag(first));
     let packed_len = plain_len.min(delta_len);
     if let Some(pieces) = may_split.then(|| pieces(values, &deltas)).flatten() {
         let start = out.len();
@@ -56,21 +56,38 @@ fn encode_at(values: &[i64], effort: Effort, may_split: bool, out: &mut Vec<u8>)
         out.truncate(start);
     }
     if effort == Effort::Merge {
+        let order = match delta_len < plain_len {
+            false => 0,
+            true if frames(&differences(&deltas)).1 < delta_len => 2,
+            true => 1,
+        };
         let worth = packed_len - packed_len / pcodec::SAVING_ASKED;
-        if let Some(bytes) = pcodec::encode(values, worth) {
+        if let Some(bytes) = pcodec::encode(values, order, effort, worth) {
             out.push(PCO);
             put_prefixed(&bytes, out);
             return;
         }
     }
+    out.reserve(packed_len + 8);
     if plain_len <= delta_len {
         out.push(PACKED);
-        pack(values, out);
+        pack(values, &plain, out);
     } else {
         out.push(PACKED_DELTA);
         put_signed(first, out);
-        pack(&deltas, out);
+        pack(&deltas, &delta, out);
     }
+}
+
+/// Whether differences of these numbers pack better than they do themselves.
+pub(super) fn differences_pack_better(values: &[i64]) -> bool {
+    frames(&differences(values)).1 < frames(values).1
+}
+
+fn differences(values: &[i64]) -> Vec<i64> {
+    let mut deltas = Vec::with_capacity(values.len());
+    deltas.extend(values.windows(2).map(|w| w[1].wrapping_sub(w[0])));
+    deltas
 }
 
 /// Reads `n` numbers.
@@ -174,48 +191,51 @@ fn pieces(values: &[i64], deltas: &[i64]) -> Option<Pieces> {
     Some(p)
 }
 
-/// Smallest number of a group and the bits that its distance to the largest takes.
-fn frame(group: &[i64]) -> (i64, u32) {
-    let (min, max) = group
-        .iter()
-        .fold((i64::MAX, i64::MIN), |(lo, hi), &v| (lo.min(v), hi.max(v)));
-    (min, 64 - (max.wrapping_sub(min) as u64).leading_zeros())
-}
-
-fn packed_len(values: &[i64]) -> usize {
-    values
+/// The smallest number of each group and the bits that its distance to the largest takes, and the bytes
+/// that the numbers packed so need.
+fn frames(values: &[i64]) -> (Vec<(i64, u32)>, usize) {
+    let mut len = 1;
+    let frames = values
         .chunks(GROUP)
         .map(|group| {
-            let (min, width) = frame(group);
-            1 + varint_len(zigzag(min)) + (group.len() * width as usize).div_ceil(8)
+            let (min, max) = group
+                .iter()
+                .fold((i64::MAX, i64::MIN), |(lo, hi), &v| (lo.min(v), hi.max(v)));
+            let width = 64 - (max.wrapping_sub(min) as u64).leading_zeros();
+            len += 1 + varint_len(zigzag(min)) + (group.len() * width as usize).div_ceil(8);
+            (min, width)
         })
-        .sum()
+        .collect();
+    (frames, len)
 }
 
 /// Per group: width in bits, smallest number, then each number's distance to it.
-fn pack(values: &[i64], out: &mut Vec<u8>) {
-    for group in values.chunks(GROUP) {
-        let (min, width) = frame(group);
+fn pack(values: &[i64], frames: &[(i64, u32)], out: &mut Vec<u8>) {
+    let mut words = [0u8; GROUP * 8];
+    for (group, &(min, width)) in values.chunks(GROUP).zip(frames) {
         out.push(width as u8);
         put_signed(min, out);
         if width == 0 {
             continue;
         }
-        let end = out.len() + (group.len() * width as usize).div_ceil(8);
-        let (mut word, mut used) = (0u64, 0u32);
+        let (mut word, mut used, mut at) = (0u64, 0u32, 0);
         for &v in group {
             let v = v.wrapping_sub(min) as u64;
             word |= v << used;
             used += width;
             if used >= 64 {
-                out.extend_from_slice(&word.to_le_bytes());
+                words[at..at + 8].copy_from_slice(&word.to_le_bytes());
+                at += 8;
                 used -= 64;
                 // What of `v` did not fit; all of it did when the word ends with it.
                 word = if used == 0 { 0 } else { v >> (width - used) };
             }
         }
-        out.extend_from_slice(&word.to_le_bytes());
-        out.truncate(end);
+        if used > 0 {
+            words[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        let len = (group.len() * width as usize).div_ceil(8);
+        out.extend_from_slice(&words[..len]);
     }
 }
 

@@ -1,16 +1,40 @@
 //! The one place that calls `pco`.
 
-use super::CodecError;
-use pco::ChunkConfig;
+use super::{CodecError, Effort};
 use pco::data_types::Number;
 use pco::standalone::{simple_compress, simple_decompress_into};
+use pco::{ChunkConfig, DeltaSpec, ModeSpec};
 
 /// `pco` must save at least one part in so many, or the encoding that decodes faster is kept.
 pub(super) const SAVING_ASKED: usize = 16;
 
-/// Compresses, if that takes less than `limit` bytes.
-pub(super) fn encode<T: Number>(values: &[T], limit: usize) -> Option<Vec<u8>> {
-    let config = ChunkConfig::default();
+/// Measured on blocks of 4096: 55 to 75 million numbers per second at level 2, and 35 to 70 at level 6,
+/// which gives 1 to 3 % away to level 8 and is two to three times as fast.
+const LEVEL_FLUSH: usize = 2;
+const LEVEL_MERGE: usize = 6;
+
+/// Compresses, if that takes less than `limit` bytes. `order`: how often differences are taken (0 to 2).
+///
+/// The caller says the order and finds common factors itself, because `pco`'s own search for them costs
+/// ten times what it then does.
+pub(super) fn encode<T: Number>(
+    values: &[T],
+    order: usize,
+    effort: Effort,
+    limit: usize,
+) -> Option<Vec<u8>> {
+    let level = match effort {
+        Effort::Flush => LEVEL_FLUSH,
+        Effort::Merge => LEVEL_MERGE,
+    };
+    let delta = match order {
+        0 => DeltaSpec::NoOp,
+        _ => DeltaSpec::TryConsecutive(order),
+    };
+    let config = ChunkConfig::default()
+        .with_compression_level(level)
+        .with_mode_spec(ModeSpec::Classic)
+        .with_delta_spec(delta);
     simple_compress(values, &config)
         .ok()
         .filter(|bytes| bytes.len() < limit)

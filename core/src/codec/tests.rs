@@ -94,6 +94,13 @@ fn floats_of_every_sort() {
         "{spoilt_len} bytes with exceptions"
     );
     both(BlockData::F64(walk(4096, 3).collect()));
+    let singles = both(BlockData::F64(
+        walk(4096, 4).map(|v| v as f32 as f64).collect(),
+    ));
+    assert!(singles < 4096 * 7 / 2, "{singles} bytes for 4096 singles");
+    both(BlockData::F64(
+        (0..4096).map(|i| (i as f64 / 300.0).sin() * 1e9).collect(),
+    ));
     // The first decimals show only late.
     both(BlockData::F64(
         (0..4096)

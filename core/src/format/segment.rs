@@ -538,6 +538,52 @@ mod tests {
         );
     }
 
+    /// The section of `docs/format.md` under a heading, up to the next one.
+    fn documented(heading: &str) -> &'static str {
+        let text = include_str!("../../../docs/format.md");
+        let start = text.find(&format!("\n{heading}\n")).unwrap() + heading.len() + 2;
+        &text[start..][..text[start..].find("\n#").unwrap_or(text.len() - start)]
+    }
+
+    /// Offset and size of each row of the byte table in a section, which leave no gap.
+    fn table_len(section: &str) -> usize {
+        let mut end = 0;
+        for line in section.lines() {
+            let mut cells = line.split('|').map(str::trim).skip(1);
+            let number = |cell: Option<&str>| cell.and_then(|c| c.parse::<usize>().ok());
+            if let (Some(offset), Some(size)) = (number(cells.next()), number(cells.next())) {
+                assert_eq!(offset, end, "{line}");
+                end += size;
+            }
+        }
+        end
+    }
+
+    #[test]
+    fn the_documented_layout_is_this_one() {
+        let magic = |m: [u8; 8]| format!("`{}`", String::from_utf8_lossy(&m).escape_default());
+        for (heading, len, magic) in [
+            (
+                "### Segment header",
+                SEGMENT_HEADER_LEN,
+                magic(SEGMENT_MAGIC),
+            ),
+            (
+                "### Segment trailer",
+                SEGMENT_TRAILER_LEN,
+                magic(SEGMENT_END_MAGIC),
+            ),
+        ] {
+            let section = documented(heading);
+            assert!(section.contains(&format!("Version {SEGMENT_VERSION}, {len} bytes")));
+            assert_eq!(table_len(section), len);
+            assert!(section.contains(&magic), "{magic}");
+        }
+        let sealed = documented("## Sealed files");
+        let version = super::super::sealed::SEALED_VERSION;
+        assert!(sealed.contains(&format!("Current version: v{version}.")));
+    }
+
     #[test]
     fn stats_of_numbers() {
         let s = chunk_stats(&BlockData::F64(vec![2.0, -1.0, 4.0])).unwrap();

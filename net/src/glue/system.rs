@@ -1,0 +1,187 @@
+//! Catalog questions: gathers from the engine what the named tables need, and lets `sql`'s evaluator answer.
+
+use super::{Answer, text};
+use crate::session::Session;
+use strandline_core::error::{Error, Result};
+use strandline_core::schema::Catalog;
+use strandline_shard::api::{Engine, SegmentStatus, ShardStatus};
+use strandline_sql::catalog::{SystemAnswer, SystemQuery};
+use strandline_sql::types::{Datum, SqlType};
+
+/// Answers a question about the database itself.
+pub async fn run(session: &Session, query: &SystemQuery) -> Result<Answer> {
+    let _ = (session, query);
+    Err(Error::unsupported(
+        "catalog questions are not answered here yet",
+    ))
+}
+
+/// The columns of its answer, before it is asked.
+pub fn describe(session: &Session, query: &SystemQuery) -> Result<Vec<(String, SqlType)>> {
+    let _ = (session, query);
+    Err(Error::unsupported(
+        "catalog questions are not answered here yet",
+    ))
+}
+
+fn int(n: u64) -> Datum {
+    Datum::Int(i64::try_from(n).unwrap_or(i64::MAX))
+}
+
+/// Makes a table of statuses: name, type and value of each column stand side by side, so that they cannot
+/// drift apart.
+macro_rules! status_table {
+    ($(#[$doc:meta])* $name:ident($status:ident: $of:ty) { $($column:literal $ty:ident = $value:expr;)+ }) => {
+        $(#[$doc])*
+        pub fn $name<'a>(rows: impl IntoIterator<Item = &'a $of>) -> SystemAnswer {
+            SystemAnswer {
+                columns: vec![$(($column.to_owned(), SqlType::$ty)),+],
+                rows: rows.into_iter().map(|$status| vec![$($value),+]).collect(),
+            }
+        }
+    };
+}
+
+status_table! {
+    /// `$sys.shards`.
+    shard_rows(s: ShardStatus) {
+        "shard" Int8 = int(s.shard.0.into());
+        "executor" Int8 = int(s.executor as u64);
+        "write_refusal" Text = s.write_refusal.as_ref().map_or(Datum::Null, text);
+        "commits" Int8 = int(s.commits);
+        "records" Int8 = int(s.records);
+        "log_written_bytes" Int8 = int(s.log_written_bytes);
+        "log_bytes" Int8 = int(s.log_bytes);
+        "commit_us_p50" Int8 = int(s.commit_us[2]);
+        "commit_us_p99" Int8 = int(s.commit_us[3]);
+        "commit_us_max" Int8 = int(s.commit_us[4]);
+        "stream_rows" Int8 = int(s.stream_rows);
+        "keyed_versions" Int8 = int(s.keyed_versions);
+        "memtable_bytes" Int8 = int(s.memtable_bytes);
+        "tail_bytes" Int8 = int(s.tail_bytes);
+        "cache_bytes" Int8 = int(s.cache_bytes);
+        "entities" Int8 = int(s.entities);
+        "segments" Int8 = int(s.segments);
+        "segment_bytes" Int8 = int(s.segment_bytes);
+        "flushes" Int8 = int(s.flushes);
+        "merges" Int8 = int(s.merges);
+        "merge_debt_bytes" Int8 = int(s.merge_debt_bytes);
+        "writers_waiting" Int8 = int(s.writers_waiting);
+        "messages" Int8 = int(s.messages);
+    }
+}
+
+status_table! {
+    /// One row per segment with the number of its table; see [`segments`].
+    segment_rows(s: SegmentStatus) {
+        "table_id" Int8 = int(s.table.0.into());
+        "shard" Int8 = int(s.shard.0.into());
+        "segment" Int8 = int(s.segment.0);
+        "rows" Int8 = int(s.rows);
+        "bytes" Int8 = int(s.bytes);
+        "blocks" Int8 = int(s.blocks);
+        "range_from" Int8 = Datum::Int(s.range.0);
+        "range_to" Int8 = Datum::Int(s.range.1);
+        "level" Int8 = int(s.level.into());
+    }
+}
+
+/// `$sys.segments`: the table by name, then what [`segment_rows`] says. Segments of a table that was dropped
+/// meanwhile are left out.
+pub async fn segments(engine: &dyn Engine) -> Result<SystemAnswer> {
+    let statuses = engine.segment_status().await?;
+    let catalog = engine.catalog();
+    let known: Vec<(&SegmentStatus, &str)> = statuses
+        .iter()
+        .filter_map(|s| Some((s, catalog.table_by_id(s.table)?.name.as_str())))
+        .collect();
+    let mut answer = segment_rows(known.iter().map(|(s, _)| *s));
+    if let Some(first) = answer.columns.first_mut() {
+        *first = ("table_name".to_owned(), SqlType::Text);
+    }
+    for (row, (_, name)) in answer.rows.iter_mut().zip(&known) {
+        if let Some(first) = row.first_mut() {
+            *first = text(*name);
+        }
+    }
+    Ok(answer)
+}
+
+/// `$sys.shards`.
+pub async fn shards(engine: &dyn Engine) -> Result<SystemAnswer> {
+    Ok(shard_rows(&engine.shard_status().await?))
+}
+
+/// What the engine knows of each table of a catalog, for `$sys.tables`: name, rows, segment_bytes,
+/// memtable_bytes, segments. A table that was dropped meanwhile is left out.
+pub async fn tables(engine: &dyn Engine, catalog: &Catalog) -> Result<SystemAnswer> {
+    let mut answer = SystemAnswer {
+        columns: vec![("name".to_owned(), SqlType::Text)],
+        rows: vec![],
+    };
+    for name in ["rows", "segment_bytes", "memtable_bytes", "segments"] {
+        answer.columns.push((name.to_owned(), SqlType::Int8));
+    }
+    for def in catalog.tables() {
+        match engine.table_status(def.id).await {
+            Ok(s) => answer.rows.push(vec![
+                text(def.name.as_str()),
+                int(s.rows),
+                int(s.segment_bytes),
+                int(s.memtable_bytes),
+                int(s.segments),
+            ]),
+            Err(_) if engine.catalog().table_by_id(def.id).is_none() => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::FakeEngine;
+    use futures_lite::future::block_on;
+    use strandline_core::ids::{SegmentId, ShardId, TableId};
+    use strandline_core::limits::Limits;
+    use strandline_core::schema::{Family, TableSpec};
+
+    #[test]
+    fn statuses_become_rows() {
+        let engine = FakeEngine::new(Limits::default());
+        let spec = TableSpec {
+            name: "t".into(),
+            family: Family::Rows,
+            columns: vec![],
+            entity_uuid: false,
+        };
+        block_on(async {
+            engine.create_table(spec, false).await.unwrap();
+            let id = engine.catalog().table("t").unwrap().id;
+            let status = |table| SegmentStatus {
+                shard: ShardId(1),
+                segment: SegmentId(7),
+                table,
+                rows: 10,
+                bytes: 100,
+                blocks: 1,
+                range: (-5, 5),
+                level: 0,
+            };
+            *engine.segments.borrow_mut() = vec![status(id), status(TableId(999))];
+            let answer = segments(&*engine).await.unwrap();
+            assert_eq!(answer.rows.len(), 1);
+            assert_eq!(answer.columns.len(), answer.rows[0].len());
+            assert_eq!(answer.rows[0][0], text("t"));
+            assert_eq!(answer.rows[0][6], Datum::Int(-5));
+            let answer = shards(&*engine).await.unwrap();
+            assert_eq!(answer.rows.len(), 2);
+            assert_eq!(answer.columns.len(), answer.rows[0].len());
+            assert_eq!(answer.rows[0][2], Datum::Null);
+            let answer = tables(&*engine, &engine.catalog()).await.unwrap();
+            assert_eq!(answer.rows.len(), 1);
+            assert_eq!(answer.columns.len(), answer.rows[0].len());
+        });
+    }
+}

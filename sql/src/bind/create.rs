@@ -1,0 +1,141 @@
+//! CREATE: names that a family reserves, clauses that it does not have.
+
+use super::Binder;
+use crate::ast::{Create, Name};
+use crate::plan::Plan;
+use hashbrown::HashSet;
+use strandline_core::error::{Error, Result, SqlState};
+use strandline_core::schema::{ColumnSpec, Family, Fill, TableSpec};
+
+impl Binder<'_> {
+    pub(super) fn create(&self, create: &Create) -> Result<Plan> {
+        let family = if create.rows {
+            Family::Rows
+        } else {
+            Family::Timeseries
+        };
+        let table = &create.table;
+        if table.text.starts_with("pg_")
+            || table.text.starts_with('$')
+            || table.text == "information_schema"
+        {
+            return Err(self
+                .error(
+                    SqlState::ReservedName,
+                    table.at,
+                    format!("the table name \"{}\" is reserved", table.text),
+                )
+                .hint("names that begin with pg_ or $ are the system's"));
+        }
+        if create.columns.len() as u64 > self.cx.limits.columns {
+            return Err(self.cx.limits.exceeded(
+                "columns",
+                SqlState::ProgramLimitExceeded,
+                format_args!(
+                    "{} columns for table \"{}\"",
+                    create.columns.len(),
+                    table.text
+                ),
+            ));
+        }
+        if let (Some(at), Family::Rows) = (create.entity_uuid, family) {
+            return Err(self.not_on_rows(at, "WITH (ENTITY UUID)", table));
+        }
+        let mut seen = HashSet::new();
+        let mut columns = Vec::with_capacity(create.columns.len());
+        for c in &create.columns {
+            self.check_column_name(&c.name, family, table)?;
+            if !seen.insert(c.name.text.as_str()) {
+                return Err(self.error(
+                    SqlState::DuplicateColumn,
+                    c.name.at,
+                    format!(
+                        "column \"{}\" is declared twice in table \"{}\"",
+                        c.name.text, table.text
+                    ),
+                ));
+            }
+            let clause = c
+                .fill
+                .map(|f| (f.1, "FILL"))
+                .or(c.staleness.map(|s| (s.1, "STALENESS")));
+            if let (Some((at, clause)), Family::Rows) = (clause, family) {
+                return Err(self.not_on_rows(at, clause, table));
+            }
+            let hold = c.fill.is_some_and(|f| f.0);
+            if let (Some((_, at)), false) = (c.staleness, hold) {
+                return Err(self
+                    .error(
+                        SqlState::InvalidTableDefinition,
+                        at,
+                        format!("STALENESS of column \"{}\" needs FILL HOLD", c.name.text),
+                    )
+                    .hint("only a held value can become stale"));
+            }
+            columns.push(ColumnSpec {
+                name: c.name.text.clone(),
+                label: c.label,
+                fill: if hold {
+                    Fill::Hold {
+                        staleness_ms: c.staleness.map(|s| s.0),
+                    }
+                } else {
+                    Fill::None
+                },
+                declared: true,
+            });
+        }
+        Ok(Plan::CreateTable {
+            spec: TableSpec {
+                name: table.text.clone(),
+                family,
+                columns,
+                entity_uuid: create.entity_uuid.is_some(),
+            },
+            if_not_exists: create.if_not_exists,
+        })
+    }
+
+    fn not_on_rows(&self, at: u32, clause: &str, table: &Name) -> Error {
+        self.unsupported(
+            at,
+            format!(
+                "{clause} is not possible on \"{}\": it is a rows table",
+                table.text
+            ),
+        )
+        .hint("it belongs to timeseries tables: CREATE TABLE")
+    }
+
+    fn check_column_name(&self, name: &Name, family: Family, table: &Name) -> Result<()> {
+        let n = name.text.as_str();
+        let why = match family {
+            Family::Timeseries if n == "entity" || n == "ts" => {
+                "every timeseries table has it already"
+            }
+            Family::Timeseries if n == "$timestamp" => {
+                return Err(self
+                    .unsupported(
+                        name.at,
+                        format!("declaring $timestamp in table \"{}\" is not supported yet", table.text),
+                    )
+                    .hint("every timeseries table has entity, ts and $timestamp without declaring them"));
+            }
+            Family::Rows if n == "xid" || n.starts_with("x_") => {
+                "xid and names that begin with x_ are the engine's on rows tables"
+            }
+            _ if n.starts_with('$') => "names that begin with $ are the system's",
+            _ => return Ok(()),
+        };
+        Err(self
+            .error(
+                SqlState::ReservedName,
+                name.at,
+                format!(
+                    "the column name \"{n}\" is reserved in table \"{}\"",
+                    table.text
+                ),
+            )
+            .hint(why))
+    }
+}

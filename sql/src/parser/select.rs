@@ -1,0 +1,492 @@
+//! SELECT over one table of the user, with the clauses of telemetry: `RAW`, `IN RANGE`, `LATEST ON … PARTITION
+//! BY`, `SAMPLE BY … FILL`.
+
+use super::{Fail, PResult, Parsed, Parser};
+use crate::ast::{
+    AggregateCall, Expr, ExprKind, FillSpec, Item, ItemKind, KeyExpr, Name, OrderItem, Returning,
+    Sample, Select,
+};
+use crate::lexer::Kind;
+use strandline_core::error::SqlState;
+use strandline_core::scan::AggregateFn;
+
+/// Words that begin a clause, and so are no alias of a table.
+const CLAUSES: &[&str] = &[
+    "RAW",
+    "LATEST",
+    "SAMPLE",
+    "FILL",
+    "VERSIONS",
+    "ASOF",
+    "CROSS",
+    "TABLESAMPLE",
+];
+
+fn aggregate(word: &str) -> Option<AggregateFn> {
+    Some(match word.to_ascii_lowercase().as_str() {
+        "count" => AggregateFn::Count,
+        "sum" => AggregateFn::Sum,
+        "avg" => AggregateFn::Avg,
+        "min" => AggregateFn::Min,
+        "max" => AggregateFn::Max,
+        "first" => AggregateFn::First,
+        "last" => AggregateFn::Last,
+        _ => return None,
+    })
+}
+
+impl Parser<'_> {
+    /// SELECT, WITH, VALUES, TABLE: ours, the evaluator's, or refused.
+    pub(super) fn query(&mut self) -> PResult<Parsed> {
+        let Some(table) = self.own_table() else {
+            return self.system_query();
+        };
+        match self.select() {
+            Ok(select) => Ok(Parsed::Select(Box::new(select))),
+            Err(Fail::General(mut general)) => {
+                // The general parser has the last word on whether it is SQL.
+                self.check_general(None)?;
+                general.table = Some(table);
+                Err(Fail::General(general))
+            }
+            Err(Fail::Error(e)) if e.state() == SqlState::SyntaxError => {
+                self.check_general(Some(&e))?;
+                let at = self.peek().start;
+                let mut general = match self.general(at, "this form of SELECT") {
+                    Fail::General(g) => g,
+                    other => return Err(other),
+                };
+                general.table = Some(table);
+                Err(Fail::General(general))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The table behind the outermost FROM, when the statement begins with SELECT and the table is not one
+    /// of the catalog's.
+    fn own_table(&self) -> Option<Name> {
+        if !self.is_word(0, "SELECT") {
+            return None;
+        }
+        let mut depth = 0usize;
+        let mut i = 1;
+        loop {
+            let t = self.peek_at(i);
+            match t.kind {
+                Kind::End => return None,
+                Kind::LParen => depth += 1,
+                Kind::RParen => depth = depth.saturating_sub(1),
+                Kind::Word if depth == 0 && self.raw(t).eq_ignore_ascii_case("from") => break,
+                _ => {}
+            }
+            i += 1;
+        }
+        let t = self.peek_at(i + 1);
+        if !matches!(t.kind, Kind::Word | Kind::Quoted) || self.peek_at(i + 2).kind == Kind::LParen
+        {
+            // A subquery, a table function, or nothing that can be a table.
+            return None;
+        }
+        let mut name = crate::lexer::identifier(self.text, t);
+        let mut at = t.start;
+        if name == "public" && self.peek_at(i + 2).kind == Kind::Dot {
+            let t = self.peek_at(i + 3);
+            name = crate::lexer::identifier(self.text, t);
+            at = t.start;
+        }
+        (!super::system::is_system_name(&name)).then_some(Name { text: name, at })
+    }
+
+    fn select(&mut self) -> PResult<Select> {
+        self.next();
+        self.eat_word("ALL");
+        if self.is_word(0, "DISTINCT") {
+            return Err(self.general(self.peek().start, "DISTINCT"));
+        }
+        let items = self.items()?;
+        if self.is_word(0, "INTO") {
+            return Err(self.general(self.peek().start, "SELECT INTO"));
+        }
+        self.expect_word("FROM")?;
+        let table = self.table_name()?;
+        let alias = if self.eat_word("AS") {
+            Some(self.name()?)
+        } else if self.is_name() && !self.is_any_word(CLAUSES) {
+            Some(self.name()?)
+        } else {
+            None
+        };
+        let mut select = Select {
+            items,
+            table,
+            alias,
+            raw: None,
+            in_range: None,
+            filter: None,
+            latest: None,
+            sample: None,
+            group_by: Vec::new(),
+            group_at: 0,
+            order: Vec::new(),
+            limit: None,
+            offset: None,
+        };
+        self.clauses(&mut select)?;
+        self.done()?;
+        Ok(select)
+    }
+
+    /// Items of a select list or of RETURNING.
+    fn items(&mut self) -> PResult<Vec<Item>> {
+        let spaced = std::mem::replace(&mut self.spaced_units, false);
+        let mut items = vec![self.item()?];
+        while self.eat(Kind::Comma) {
+            items.push(self.item()?);
+        }
+        self.spaced_units = spaced;
+        Ok(items)
+    }
+
+    fn item(&mut self) -> PResult<Item> {
+        let t = self.peek();
+        let at = t.start;
+        if self.eat(Kind::Star) {
+            return Ok(Item {
+                what: ItemKind::Star(None),
+                alias: None,
+                at,
+            });
+        }
+        if self.is_name() && self.peek_at(1).kind == Kind::Dot && self.peek_at(2).kind == Kind::Star
+        {
+            let table = self.name()?;
+            self.at += 2;
+            return Ok(Item {
+                what: ItemKind::Star(Some(table)),
+                alias: None,
+                at,
+            });
+        }
+        let what = match self.aggregate_call()? {
+            Some(call) => {
+                let next = self.peek();
+                if self.is_any_word(&["OVER", "FILTER", "WITHIN"]) {
+                    return Err(self.general(next.start, self.raw(next).to_ascii_uppercase()));
+                }
+                if matches!(
+                    next.kind,
+                    Kind::Plus | Kind::Minus | Kind::Star | Kind::Slash | Kind::Other | Kind::Cast
+                ) {
+                    return Err(
+                        self.general(next.start, format!("the operator {}", self.raw(next)))
+                    );
+                }
+                ItemKind::Aggregate(call)
+            }
+            None => {
+                let e = self.expr()?;
+                let next = self.peek();
+                let compared = matches!(
+                    next.kind,
+                    Kind::Eq | Kind::Ne | Kind::Lt | Kind::Le | Kind::Gt | Kind::Ge
+                ) || self
+                    .is_any_word(&["AND", "OR", "IS", "IN", "BETWEEN", "LIKE", "ILIKE"]);
+                if compared {
+                    return Err(self.general(next.start, "a condition in the select list"));
+                }
+                ItemKind::Expr(e)
+            }
+        };
+        let alias = if self.eat_word("AS") {
+            // Behind AS any word is a name.
+            if self.is(Kind::Word) && !self.is_name() {
+                let t = self.next();
+                Some(Name {
+                    text: self.raw(t).to_ascii_lowercase(),
+                    at: t.start,
+                })
+            } else {
+                Some(self.name()?)
+            }
+        } else if self.is_name() {
+            Some(self.name()?)
+        } else {
+            None
+        };
+        Ok(Item { what, alias, at })
+    }
+
+    fn aggregate_call(&mut self) -> PResult<Option<AggregateCall>> {
+        let t = self.peek();
+        if t.kind != Kind::Word || self.peek_at(1).kind != Kind::LParen {
+            return Ok(None);
+        }
+        let Some(func) = aggregate(self.raw(t)) else {
+            return Ok(None);
+        };
+        self.at += 2;
+        let at = t.start;
+        if self.is_word(0, "DISTINCT") {
+            return Err(self.general(self.peek().start, format!("{}(DISTINCT …)", self.raw(t))));
+        }
+        self.eat_word("ALL");
+        let column = if func == AggregateFn::Count && self.eat(Kind::Star) {
+            None
+        } else {
+            let e = self.expr()?;
+            match e.kind {
+                ExprKind::Column(c) => Some(c),
+                // count(1) counts rows; NULL would count nothing, and is no one's intention.
+                ExprKind::Int(_) | ExprKind::Text(_) if func == AggregateFn::Count => None,
+                _ => return Err(self.general(e.at, "an aggregate of an expression")),
+            }
+        };
+        if self.is(Kind::Comma) || self.is_word(0, "ORDER") {
+            return Err(self.general(self.peek().start, "an aggregate of several values"));
+        }
+        self.expect(Kind::RParen)?;
+        Ok(Some(AggregateCall { func, column, at }))
+    }
+
+    fn clauses(&mut self, select: &mut Select) -> PResult<()> {
+        // Clauses of a lower stage may not follow those of a higher.
+        let mut stage = 0;
+        loop {
+            let t = self.peek();
+            if t.kind == Kind::Comma {
+                return Err(self.general(t.start, "a join"));
+            }
+            if t.kind != Kind::Word {
+                return Ok(());
+            }
+            let word = self.raw(t).to_ascii_uppercase();
+            let next = match word.as_str() {
+                "RAW" | "IN" | "WHERE" | "LATEST" => 1,
+                "SAMPLE" => 2,
+                "GROUP" => 3,
+                "ORDER" => 4,
+                "LIMIT" | "OFFSET" => 5,
+                "JOIN" | "INNER" | "LEFT" | "RIGHT" | "FULL" | "CROSS" | "NATURAL" | "ASOF" => {
+                    return Err(self.general(t.start, "a join"));
+                }
+                "HAVING" | "WINDOW" | "FETCH" | "UNION" | "INTERSECT" | "EXCEPT" | "FOR"
+                | "VERSIONS" | "TABLESAMPLE" => return Err(self.general(t.start, word)),
+                _ => return Ok(()),
+            };
+            if next < stage {
+                return Err(self.unexpected());
+            }
+            stage = next;
+            let twice = match word.as_str() {
+                "RAW" => select.raw.is_some(),
+                "IN" => select.in_range.is_some(),
+                "WHERE" => select.filter.is_some(),
+                "LATEST" => select.latest.is_some(),
+                "SAMPLE" => select.sample.is_some(),
+                "GROUP" => !select.group_by.is_empty(),
+                "ORDER" => !select.order.is_empty(),
+                "LIMIT" => select.limit.is_some(),
+                _ => select.offset.is_some(),
+            };
+            if twice {
+                return Err(self.unexpected());
+            }
+            self.next();
+            match word.as_str() {
+                "RAW" => select.raw = Some(t.start),
+                "IN" => {
+                    let at = self.peek().start;
+                    self.expect_word("RANGE")?;
+                    select.in_range = Some(self.in_range(at)?);
+                }
+                "WHERE" => select.filter = Some(self.condition()?),
+                "LATEST" => {
+                    self.latest(t.start)?;
+                    select.latest = Some(t.start);
+                }
+                "SAMPLE" => select.sample = Some(self.sample(t.start)?),
+                "GROUP" => {
+                    self.expect_word("BY")?;
+                    select.group_at = t.start;
+                    select.group_by.push(self.key("GROUP BY")?);
+                    while self.eat(Kind::Comma) {
+                        select.group_by.push(self.key("GROUP BY")?);
+                    }
+                }
+                "ORDER" => {
+                    self.expect_word("BY")?;
+                    select.order.push(self.order_item()?);
+                    while self.eat(Kind::Comma) {
+                        select.order.push(self.order_item()?);
+                    }
+                }
+                "LIMIT" => {
+                    if !self.eat_word("ALL") {
+                        select.limit = Some(self.count()?);
+                    }
+                    if self.is(Kind::Comma) {
+                        return Err(self.general(self.peek().start, "LIMIT with two numbers"));
+                    }
+                }
+                _ => {
+                    select.offset = Some(self.count()?);
+                    let _ = self.eat_word("ROWS") || self.eat_word("ROW");
+                }
+            }
+        }
+    }
+
+    fn count(&mut self) -> PResult<Expr> {
+        let spaced = std::mem::replace(&mut self.spaced_units, false);
+        let e = self.expr();
+        self.spaced_units = spaced;
+        e
+    }
+
+    /// `ON ts PARTITION BY entity`, LATEST already read.
+    fn latest(&mut self, at: u32) -> PResult<()> {
+        self.expect_word("ON")?;
+        let axis = self.column()?;
+        if !matches!(axis.column.text.as_str(), "ts" | "$timestamp") {
+            return Err(self
+                .unsupported(
+                    axis.column.at,
+                    "LATEST ON takes the time axis: LATEST ON ts",
+                )
+                .into());
+        }
+        self.expect_word("PARTITION")?;
+        self.expect_word("BY")?;
+        let by = self.column()?;
+        if by.column.text != "entity" || self.is(Kind::Comma) {
+            return Err(self
+                .unsupported(at, "LATEST is by entity: LATEST ON ts PARTITION BY entity")
+                .into());
+        }
+        Ok(())
+    }
+
+    /// `BY 5 m [FILL(…)]`, SAMPLE already read.
+    fn sample(&mut self, at: u32) -> PResult<Sample> {
+        self.expect_word("BY")?;
+        let t = self.peek();
+        let unit = self.peek_at(1);
+        let calendar = unit.kind == Kind::Word
+            && crate::time::unit(self.raw(unit)) == Some(crate::time::Unit::Calendar);
+        if calendar {
+            return Err(self
+                .unsupported(t.start, "SAMPLE BY months or years is not supported yet")
+                .hint("sample by weeks or shorter, or ask for one month's range at a time")
+                .into());
+        }
+        let interval_ms = self.duration()?;
+        if interval_ms < 1 {
+            return Err(self
+                .error(
+                    SqlState::InvalidParameterValue,
+                    t.start,
+                    "SAMPLE BY needs at least 1 ms",
+                )
+                .into());
+        }
+        if self.is_word(0, "ALIGN") {
+            return Err(self
+                .unsupported(self.peek().start, "ALIGN is not supported")
+                .hint("buckets begin at multiples of the interval from the epoch, UTC")
+                .into());
+        }
+        let fill = if self.eat_word("FILL") {
+            self.expect(Kind::LParen)?;
+            let fill = if self.eat_word("PREV") {
+                Some(FillSpec::Prev)
+            } else if self.eat_word("NULL") {
+                Some(FillSpec::Null)
+            } else if self.eat_word("LINEAR") {
+                Some(FillSpec::Linear)
+            } else if self.eat_word("NONE") {
+                None
+            } else {
+                let e = self.expr()?;
+                if matches!(e.kind, ExprKind::Column(_)) {
+                    return Err(self
+                        .error(
+                            SqlState::SyntaxError,
+                            e.at,
+                            "FILL takes PREV, NULL, LINEAR or a number",
+                        )
+                        .into());
+                }
+                Some(FillSpec::Number(e))
+            };
+            if self.is(Kind::Comma) {
+                return Err(self
+                    .unsupported(
+                        self.peek().start,
+                        "FILL takes one policy for all aggregates",
+                    )
+                    .into());
+            }
+            self.expect(Kind::RParen)?;
+            fill
+        } else {
+            None
+        };
+        Ok(Sample {
+            interval_ms,
+            fill,
+            at,
+        })
+    }
+
+    fn key(&mut self, clause: &str) -> PResult<KeyExpr> {
+        let t = self.peek();
+        if t.kind == Kind::Int {
+            return Ok(KeyExpr::Ordinal(self.unsigned()?, t.start));
+        }
+        if let Some(call) = self.aggregate_call()? {
+            return Ok(KeyExpr::Aggregate(call));
+        }
+        match self.expr()?.kind {
+            ExprKind::Column(c) => Ok(KeyExpr::Column(c)),
+            _ => Err(self.general(t.start, format!("an expression in {clause}"))),
+        }
+    }
+
+    fn order_item(&mut self) -> PResult<OrderItem> {
+        let key = self.key("ORDER BY")?;
+        let descending = self.eat_word("DESC");
+        if !descending {
+            self.eat_word("ASC");
+        }
+        if self.is_word(0, "USING") {
+            return Err(self.general(self.peek().start, "ORDER BY … USING"));
+        }
+        let nulls_first = if self.eat_word("NULLS") {
+            let first = self.eat_word("FIRST");
+            if !first {
+                self.expect_word("LAST")?;
+            }
+            Some(first)
+        } else {
+            None
+        };
+        Ok(OrderItem {
+            key,
+            descending,
+            nulls_first,
+        })
+    }
+
+    /// `RETURNING …`, when it stands there.
+    pub(super) fn returning(&mut self) -> PResult<Option<Returning>> {
+        let at = self.peek().start;
+        if !self.eat_word("RETURNING") {
+            return Ok(None);
+        }
+        Ok(Some(Returning {
+            items: self.items()?,
+            at,
+        }))
+    }
+}
