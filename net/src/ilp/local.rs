@@ -30,10 +30,11 @@ impl LocalCatalog {
 
     /// What `Engine::ensure_columns` does.
     pub fn ensure(&mut self, table: &str, columns: &[ColumnSpec]) -> Arc<TableDef> {
-        self.version += 1;
+        let mut changed = false;
         let at = match self.tables.iter().position(|t| t.name == table) {
             Some(at) => at,
             None => {
+                changed = true;
                 self.tables.push(TableDef {
                     id: TableId(self.tables.len() as u32 + 1),
                     name: table.to_owned(),
@@ -48,11 +49,13 @@ impl LocalCatalog {
         let def = &mut self.tables[at];
         for spec in columns {
             match def.columns.iter_mut().find(|c| c.name == spec.name) {
-                Some(column) if !column.declared && width(spec.label) > width(column.label) => {
+                Some(column) if !column.declared && widens(column.label, spec.label) => {
+                    changed = true;
                     column.label = spec.label;
                 }
                 Some(_) => {}
                 None => {
+                    changed = true;
                     def.columns.push(ColumnDef {
                         id: def.next_column,
                         name: spec.name.clone(),
@@ -64,6 +67,7 @@ impl LocalCatalog {
                 }
             }
         }
+        self.version += u64::from(changed);
         Arc::new(def.clone())
     }
 
@@ -107,14 +111,15 @@ impl LocalCatalog {
     }
 }
 
-/// How wide a label is; text never takes part.
-fn width(label: Label) -> u8 {
-    match label {
-        Label::Bool => 1,
-        Label::Int => 2,
-        Label::Double => 3,
-        Label::Timestamp | Label::Text { .. } => 0,
-    }
+/// Whether a label of line protocol's becomes wider by another. Text and numbers never meet.
+fn widens(from: Label, to: Label) -> bool {
+    let width = |label| match label {
+        Label::Bool => Some(1),
+        Label::Int => Some(2),
+        Label::Double => Some(3),
+        Label::Timestamp | Label::Text { .. } => None,
+    };
+    matches!((width(from), width(to)), (Some(from), Some(to)) if from < to)
 }
 
 /// For `cargo fuzz`: any bytes, cut at any place, must neither panic nor lose count of the lines.

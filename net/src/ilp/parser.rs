@@ -63,6 +63,9 @@ impl Default for IlpOptions {
 #[derive(Debug)]
 pub struct Parser {
     cx: Context,
+    /// The engine's catalog as it was seen last.
+    seen: Arc<Catalog>,
+    /// The same, with the answers that came since.
     catalog: Arc<Catalog>,
     tables: Vec<Table>,
     by_name: HashTable<u32>,
@@ -147,6 +150,7 @@ impl Parser {
                 shards,
                 batch_bytes,
             },
+            seen: catalog.clone(),
             catalog,
             tables: Vec::new(),
             by_name: HashTable::new(),
@@ -183,9 +187,10 @@ impl Parser {
 
     /// Takes note of the tables as they are now.
     pub fn sync(&mut self, catalog: &Arc<Catalog>) {
-        if Arc::ptr_eq(catalog, &self.catalog) {
+        if Arc::ptr_eq(catalog, &self.seen) {
             return;
         }
+        self.seen = catalog.clone();
         self.catalog = catalog.clone();
         let same = self.tables.iter().all(|t| {
             catalog
@@ -202,6 +207,9 @@ impl Parser {
         if self.tables.iter().any(|t| t.def.name == def.name) {
             self.forget();
         }
+        let others = self.catalog.tables().filter(|t| t.name != def.name);
+        let tables: Vec<_> = others.chain([&def]).cloned().collect();
+        self.catalog = Arc::new(Catalog::new(self.catalog.version, tables));
         self.add_table(def);
     }
 

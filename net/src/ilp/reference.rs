@@ -17,19 +17,19 @@ pub struct Row {
     pub cells: BTreeMap<String, Value>,
 }
 
-/// All rows of `input`, and how many lines are bad.
+/// All rows of `input`, and the bad lines.
 pub fn run(
     catalog: &mut LocalCatalog,
     limits: &Limits,
     options: &IlpOptions,
     input: &[u8],
     now_ms: i64,
-) -> (Vec<Row>, usize) {
+) -> (Vec<Row>, Vec<Vec<u8>>) {
     let mut input = input.to_vec();
     if input.last().is_some_and(|&b| b != b'\n') {
         input.push(b'\n');
     }
-    let (mut rows, mut bad) = (Vec::new(), 0);
+    let (mut rows, mut bad) = (Vec::new(), Vec::new());
     let mut at = 0;
     while at < input.len() {
         let first = newline(&input, at).unwrap();
@@ -39,7 +39,7 @@ pub fn run(
                 at = next;
             }
             Err(()) => {
-                bad += 1;
+                bad.push(input[at..first].to_vec());
                 at = first + 1;
             }
         }
