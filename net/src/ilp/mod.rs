@@ -10,6 +10,7 @@
 //! | [`buffer`] | bytes that are not parsed yet; lines that are too long |
 //! | [`parser`] | lines → batches, one pass each |
 //! | [`text`], [`number`] | names, escapes, strings; numbers and timestamps |
+//! | [`fields`] | the fields of a line: channels and cells |
 //! | [`label`] | whether a value fits its channel |
 //! | [`table`] | what a connection remembers of tables, channels and series |
 //! | [`bad`], [`counters`] | why a line is refused; counting and logging that |
@@ -19,6 +20,7 @@ pub mod bad;
 pub mod buffer;
 pub mod connection;
 pub mod counters;
+mod fields;
 mod label;
 pub mod local;
 pub mod number;
@@ -26,6 +28,8 @@ pub mod parser;
 pub mod table;
 mod text;
 
+#[cfg(test)]
+mod connection_tests;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]

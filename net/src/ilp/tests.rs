@@ -124,7 +124,12 @@ fn parse(input: &[u8], chunk: usize, shards: u16) -> Outcome {
             rows.push(row);
         }
     }
-    Outcome { rows, bad, bad_lines, catalog }
+    Outcome {
+        rows,
+        bad,
+        bad_lines,
+        catalog,
+    }
 }
 
 /// `table entity ts name=value …`, or `bad: reason`.
