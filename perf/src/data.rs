@@ -11,8 +11,16 @@ pub const STEPS: usize = 8_640;
 pub const ROWS: usize = HOSTS * STEPS;
 /// Metrics of each row.
 pub const FIELDS: [&str; 10] = [
-    "usage_user", "usage_system", "usage_idle", "usage_nice", "usage_iowait", "usage_irq", "usage_softirq",
-    "usage_steal", "usage_guest", "usage_guest_nice",
+    "usage_user",
+    "usage_system",
+    "usage_idle",
+    "usage_nice",
+    "usage_iowait",
+    "usage_irq",
+    "usage_softirq",
+    "usage_steal",
+    "usage_guest",
+    "usage_guest_nice",
 ];
 /// The first row's time, Unix s (2026-01-01).
 pub const START_S: i64 = 1_767_225_600;
@@ -53,11 +61,19 @@ pub enum Mode {
 /// The lines of the whole set into `table`, in time order.
 pub fn line_protocol(mode: Mode, table: &str) -> Vec<u8> {
     let mut rng = Rng(20_260_101);
-    let mut walk: Vec<[f64; 10]> =
-        (0..HOSTS).map(|_| std::array::from_fn(|_| rng.unit() * 100.0)).collect();
+    let mut walk: Vec<[f64; 10]> = (0..HOSTS)
+        .map(|_| std::array::from_fn(|_| rng.unit() * 100.0))
+        .collect();
     let regions = [
-        "us-east-1", "us-west-1", "us-west-2", "eu-west-1", "eu-central-1", "ap-southeast-1", "ap-southeast-2",
-        "ap-northeast-1", "sa-east-1",
+        "us-east-1",
+        "us-west-1",
+        "us-west-2",
+        "eu-west-1",
+        "eu-central-1",
+        "ap-southeast-1",
+        "ap-southeast-2",
+        "ap-northeast-1",
+        "sa-east-1",
     ];
     let mut out = Vec::with_capacity(ROWS * 260);
     for step in 0..STEPS {
@@ -65,7 +81,10 @@ pub fn line_protocol(mode: Mode, table: &str) -> Vec<u8> {
         for (host, values) in walk.iter_mut().enumerate() {
             let region = regions[host % 9];
             let zone = ["a", "b", "c"][host % 3];
-            let _ = write!(out, "{table},hostname=host_{host},region={region},datacenter={region}{zone} ");
+            let _ = write!(
+                out,
+                "{table},hostname=host_{host},region={region},datacenter={region}{zone} "
+            );
             for (i, (name, v)) in FIELDS.iter().zip(values.iter()).enumerate() {
                 let comma = if i == 0 { "" } else { "," };
                 let _ = match mode {

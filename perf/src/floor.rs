@@ -35,14 +35,21 @@ fn median(mut v: Vec<f64>) -> f64 {
 
 /// Measures both, in `dir`.
 pub fn measure(dir: &Path, rounds: usize) -> std::io::Result<Floor> {
-    Ok(Floor { write_us: write_us(dir, rounds)?, round_trip_us: round_trip_us(rounds)? })
+    Ok(Floor {
+        write_us: write_us(dir, rounds)?,
+        round_trip_us: round_trip_us(rounds)?,
+    })
 }
 
 fn write_us(dir: &Path, rounds: usize) -> std::io::Result<f64> {
     let path = dir.join("floor");
     let blocks = 1024u64;
     std::fs::write(&path, vec![0u8; blocks as usize * 4096])?;
-    let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(&path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(&path)?;
     file.sync_all()?;
     let mut page = Page([0; 4096]);
     let mut times = Vec::with_capacity(rounds);

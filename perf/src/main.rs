@@ -31,7 +31,9 @@ struct Args {
 fn main() -> Result<()> {
     let args = Args::parse();
     let wanted = |name: &str| args.scenarios.is_empty() || args.scenarios.iter().any(|s| s == name);
-    let dir = tempfile::Builder::new().prefix("strandline-perf-").tempdir_in(&args.dir)?;
+    let dir = tempfile::Builder::new()
+        .prefix("strandline-perf-")
+        .tempdir_in(&args.dir)?;
     let mut report = Report::default();
     let flags = ["--ilp-entity-tag", "hostname"];
     let fresh = |name: &str| Server::start(&dir.path().join(name), &flags);

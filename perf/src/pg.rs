@@ -33,7 +33,11 @@ impl Pg {
     pub fn connect(address: &str) -> Result<Pg> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        let mut pg = Pg { stream, input: Vec::new(), at: 0 };
+        let mut pg = Pg {
+            stream,
+            input: Vec::new(),
+            at: 0,
+        };
         let mut body = 196_608u32.to_be_bytes().to_vec();
         body.extend_from_slice(b"user\0perf\0database\0main\0options\0-c insert_returns=none\0\0");
         let mut start = (body.len() as u32 + 4).to_be_bytes().to_vec();
@@ -73,7 +77,10 @@ impl Pg {
             let (kind, body) = self.next()?;
             match kind {
                 b'D' => answer.rows.push(cells(&body)),
-                b'C' => answer.tag = String::from_utf8_lossy(body.split_last().map_or(&[], |(_, t)| t)).into(),
+                b'C' => {
+                    answer.tag =
+                        String::from_utf8_lossy(body.split_last().map_or(&[], |(_, t)| t)).into()
+                }
                 b'E' => failed = Some(String::from_utf8_lossy(&body).replace('\0', " ")),
                 b'Z' => break,
                 _ => {}
@@ -128,7 +135,9 @@ fn cells(body: &[u8]) -> Vec<Option<String>> {
             row.push(None);
             continue;
         }
-        row.push(Some(String::from_utf8_lossy(&body[at..at + len as usize]).into()));
+        row.push(Some(
+            String::from_utf8_lossy(&body[at..at + len as usize]).into(),
+        ));
         at += len as usize;
     }
     row

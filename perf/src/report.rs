@@ -22,7 +22,12 @@ pub struct Report {
 impl Report {
     /// Adds and prints a line.
     pub fn add(&mut self, work: &str, target: &str, seen: String, reached: Option<bool>) {
-        let line = Line { work: work.into(), target: target.into(), seen, reached };
+        let line = Line {
+            work: work.into(),
+            target: target.into(),
+            seen,
+            reached,
+        };
         eprintln!("  {}: {} ({})", line.work, line.seen, line.target);
         self.lines.push(line);
     }

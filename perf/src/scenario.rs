@@ -20,7 +20,8 @@ fn millis(d: Duration) -> f64 {
     d.as_secs_f64() * 1e3
 }
 
-const CREATE: &str = "CREATE ROWS TABLE IF NOT EXISTS perf_rows (name TEXT, model TEXT, active BOOL, n INT)";
+const CREATE: &str =
+    "CREATE ROWS TABLE IF NOT EXISTS perf_rows (name TEXT, model TEXT, active BOOL, n INT)";
 const INSERT: &str = "INSERT INTO perf_rows (name, model, active, n) VALUES ($1, $2, true, $3)";
 
 /// Single-row durable inserts: one connection against the floor, then 64.
@@ -46,7 +47,10 @@ pub fn inserts(server: &Server, floor: &Floor, seconds: u64, report: &mut Report
     report.add(
         "single-row durable INSERT, 1 connection, p50",
         "≤ 1.5 × floor",
-        format!("{p50:.0} µs = {ratio:.2} × floor ({:.0} + {:.0} µs); {rate:.0}/s", floor.write_us, floor.round_trip_us),
+        format!(
+            "{p50:.0} µs = {ratio:.2} × floor ({:.0} + {:.0} µs); {rate:.0}/s",
+            floor.write_us, floor.round_trip_us
+        ),
         Some(ratio <= 1.5),
     );
     let mut many = Vec::new();
@@ -102,8 +106,12 @@ fn send(server: &Server, lines: &[u8]) -> Result<()> {
 
 fn count(pg: &mut Pg, sql: &str) -> Result<u64> {
     let answer = pg.query(sql)?;
-    let cell = answer.rows.first().and_then(|r| r.first().cloned().flatten());
-    cell.and_then(|c| c.parse().ok()).ok_or_else(|| Error::other(format!("{sql}: no number")))
+    let cell = answer
+        .rows
+        .first()
+        .and_then(|r| r.first().cloned().flatten());
+    cell.and_then(|c| c.parse().ok())
+        .ok_or_else(|| Error::other(format!("{sql}: no number")))
 }
 
 /// Line protocol until everything is durable and visible; then the four queries; then bytes on disk.
@@ -127,14 +135,21 @@ pub fn telemetry(server: &Server, mode: Mode, report: &mut Report) -> Result<()>
         let rows = count(&mut pg, &format!("SELECT count(*) FROM {table}"))?;
         let took = began.elapsed();
         if rows != data::ROWS as u64 {
-            return Err(Error::other(format!("{rows} rows are visible of {}", data::ROWS)));
+            return Err(Error::other(format!(
+                "{rows} rows are visible of {}",
+                data::ROWS
+            )));
         }
         rates.push(rows as f64 / took.as_secs_f64());
     }
     let rate = median(rates);
     report.add(
         &format!("line protocol, {name} data, until durable and visible"),
-        if mode == Mode::Int { "≥ 500,000 rows/s" } else { "–" },
+        if mode == Mode::Int {
+            "≥ 500,000 rows/s"
+        } else {
+            "–"
+        },
         format!("{rate:.0} rows/s"),
         (mode == Mode::Int).then_some(rate >= 500_000.0),
     );
@@ -143,7 +158,10 @@ pub fn telemetry(server: &Server, mode: Mode, report: &mut Report) -> Result<()>
     }
     pg.query("CHECKPOINT")?;
     settle(&mut pg)?;
-    let bytes = count(&mut pg, &format!("SELECT bytes FROM $sys.tables WHERE name = '{table}'"))?;
+    let bytes = count(
+        &mut pg,
+        &format!("SELECT bytes FROM $sys.tables WHERE name = '{table}'"),
+    )?;
     let per_value = bytes as f64 / (data::ROWS * data::FIELDS.len()) as f64;
     report.add(
         &format!("bytes per value on disk after merge, {name} data"),
@@ -161,7 +179,11 @@ pub fn telemetry(server: &Server, mode: Mode, report: &mut Report) -> Result<()>
 /// Waits until no merge is due.
 fn settle(pg: &mut Pg) -> Result<()> {
     for _ in 0..600 {
-        if count(pg, "SELECT coalesce(sum(merge_debt_bytes), 0) FROM $sys.shards")? == 0 {
+        if count(
+            pg,
+            "SELECT coalesce(sum(merge_debt_bytes), 0) FROM $sys.shards",
+        )? == 0
+        {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(100));
@@ -187,10 +209,22 @@ fn queries(pg: &mut Pg, t: &str, place: &str, report: &mut Report) -> Result<()>
             "b: all hosts, avg per hour over 24 h by host",
             10.0,
             2400,
-            format!("SELECT entity, ts, avg(usage_user) FROM {t} WHERE ts BETWEEN {start} AND {end} SAMPLE BY 1h"),
+            format!(
+                "SELECT entity, ts, avg(usage_user) FROM {t} WHERE ts BETWEEN {start} AND {end} SAMPLE BY 1h"
+            ),
         ),
-        ("c: last value of every metric of every host", 0.5, 100, format!("SELECT * FROM {t} LATEST ON ts PARTITION BY entity")),
-        ("d: avg of one metric over all rows", 5.0, 1, format!("SELECT avg(usage_user) FROM {t}")),
+        (
+            "c: last value of every metric of every host",
+            0.5,
+            100,
+            format!("SELECT * FROM {t} LATEST ON ts PARTITION BY entity"),
+        ),
+        (
+            "d: avg of one metric over all rows",
+            5.0,
+            1,
+            format!("SELECT avg(usage_user) FROM {t}"),
+        ),
     ];
     for (name, target, rows, sql) in list {
         let mut times = Vec::new();
@@ -201,7 +235,10 @@ fn queries(pg: &mut Pg, t: &str, place: &str, report: &mut Report) -> Result<()>
                 times.push(millis(began.elapsed()));
             }
             if answer.rows.len() != rows {
-                return Err(Error::other(format!("{sql}: {} rows, not {rows}", answer.rows.len())));
+                return Err(Error::other(format!(
+                    "{sql}: {} rows, not {rows}",
+                    answer.rows.len()
+                )));
             }
         }
         let ms = median(times);
@@ -220,14 +257,20 @@ pub fn counts(server: &Server, report: &mut Report) -> Result<()> {
     let mut pg = Pg::connect(&server.pg)?;
     for (rows, target) in [(20_000usize, 1.0), (1_000_000, 50.0)] {
         let table = format!("counted_{rows}");
-        pg.query(&format!("CREATE ROWS TABLE {table} (a INT, b TEXT, c DOUBLE, d BOOL, e INT)"))?;
+        pg.query(&format!(
+            "CREATE ROWS TABLE {table} (a INT, b TEXT, c DOUBLE, d BOOL, e INT)"
+        ))?;
         let began = Instant::now();
         let mut left = rows;
         while left > 0 {
             let n = left.min(5_000);
-            let values: Vec<String> =
-                (0..n).map(|i| format!("({i}, 'row {i}', {}.5, true, {})", i % 977, i % 13)).collect();
-            pg.query(&format!("INSERT INTO {table} (a, b, c, d, e) VALUES {}", values.join(", ")))?;
+            let values: Vec<String> = (0..n)
+                .map(|i| format!("({i}, 'row {i}', {}.5, true, {})", i % 977, i % 13))
+                .collect();
+            pg.query(&format!(
+                "INSERT INTO {table} (a, b, c, d, e) VALUES {}",
+                values.join(", ")
+            ))?;
             left -= n;
         }
         let load = began.elapsed();
@@ -246,7 +289,10 @@ pub fn counts(server: &Server, report: &mut Report) -> Result<()> {
         report.add(
             &format!("count(*) of a rows table of {rows} rows in segments"),
             &format!("≤ {target} ms"),
-            format!("{ms:.3} ms (loaded at {:.0} rows/s)", rows as f64 / load.as_secs_f64()),
+            format!(
+                "{ms:.3} ms (loaded at {:.0} rows/s)",
+                rows as f64 / load.as_secs_f64()
+            ),
             Some(ms <= target),
         );
     }
@@ -268,7 +314,9 @@ pub fn latency_under_load(server: &Server, seconds: u64, report: &mut Report) ->
             let mut pg = Pg::connect(&address)?;
             let mut scans = 0;
             while !stop.load(Ordering::Relaxed) {
-                pg.query("SELECT entity, ts, usage_user, usage_idle FROM busy WHERE usage_user > 99.9")?;
+                pg.query(
+                    "SELECT entity, ts, usage_user, usage_idle FROM busy WHERE usage_user > 99.9",
+                )?;
                 scans += 1;
             }
             Ok(scans)
@@ -293,15 +341,22 @@ pub fn latency_under_load(server: &Server, seconds: u64, report: &mut Report) ->
     };
     let busy = open_loop(server, 200, seconds.max(8))?;
     stop.store(true, Ordering::Relaxed);
-    let scans = scanner.join().map_err(|_| Error::other("the scanner died"))??;
-    merger.join().map_err(|_| Error::other("the merger died"))??;
+    let scans = scanner
+        .join()
+        .map_err(|_| Error::other("the scanner died"))??;
+    merger
+        .join()
+        .map_err(|_| Error::other("the merger died"))??;
     let merges = count(&mut pg, "SELECT sum(merges) FROM $sys.shards")?;
     let (p50, p99) = (idle.value_at_quantile(0.5), busy.value_at_quantile(0.99));
     let ratio = p99 as f64 / p50 as f64;
     report.add(
         "p99 of a durable INSERT while a full scan and merges run (200/s, open loop)",
         "≤ 10 × its idle p50",
-        format!("{p99} µs = {ratio:.1} × {p50} µs (idle p99 {} µs; {scans} scans, {merges} merges)", idle.value_at_quantile(0.99)),
+        format!(
+            "{p99} µs = {ratio:.1} × {p50} µs (idle p99 {} µs; {scans} scans, {merges} merges)",
+            idle.value_at_quantile(0.99)
+        ),
         Some(ratio <= 10.0),
     );
     pg.query("DROP TABLE busy")?;
@@ -348,7 +403,10 @@ pub fn restart(server: Server, args: &[&str], report: &mut Report) -> Result<Ser
     let mut pg = Pg::connect(&server.pg)?;
     let rows = count(&mut pg, "SELECT count(*) FROM restart0")?;
     if rows != data::ROWS as u64 {
-        return Err(Error::other(format!("{rows} rows after the restart, of {}", data::ROWS)));
+        return Err(Error::other(format!(
+            "{rows} rows after the restart, of {}",
+            data::ROWS
+        )));
     }
     report.add(
         "start after kill -9 with 256 MiB of log",
@@ -370,7 +428,12 @@ pub fn many_entities(server: &Server, entities: usize, report: &mut Report) -> R
     let mut stream = TcpStream::connect(&server.ilp)?;
     let mut rng = Rng(7);
     for i in 0..entities {
-        let _ = writeln!(lines, "fleet,hostname=device-{i:08} level={} {}000000000", rng.next() % 100, data::START_S);
+        let _ = writeln!(
+            lines,
+            "fleet,hostname=device-{i:08} level={} {}000000000",
+            rng.next() % 100,
+            data::START_S
+        );
         if lines.len() > 1 << 20 {
             stream.write_all(&lines)?;
             lines.clear();
@@ -387,7 +450,9 @@ pub fn many_entities(server: &Server, entities: usize, report: &mut Report) -> R
     let mut times = Vec::new();
     for i in 0..200 {
         let entity = (i * 49_999) % entities;
-        let sql = format!("SELECT * FROM fleet WHERE entity = 'device-{entity:08}' LATEST ON ts PARTITION BY entity");
+        let sql = format!(
+            "SELECT * FROM fleet WHERE entity = 'device-{entity:08}' LATEST ON ts PARTITION BY entity"
+        );
         let began = Instant::now();
         let answer = pg.query(&sql)?;
         times.push(millis(began.elapsed()));
@@ -399,7 +464,10 @@ pub fn many_entities(server: &Server, entities: usize, report: &mut Report) -> R
     report.add(
         &format!("{entities} entities with one sample each: LATEST of one"),
         "≤ 1 ms, RSS ≤ 4 GiB",
-        format!("{ms:.3} ms, RSS {rss:.2} GiB (loaded in {:.1} s)", load.as_secs_f64()),
+        format!(
+            "{ms:.3} ms, RSS {rss:.2} GiB (loaded in {:.1} s)",
+            load.as_secs_f64()
+        ),
         Some(ms <= 1.0 && rss <= 4.0),
     );
     Ok(())

@@ -27,20 +27,40 @@ impl Server {
         let _ = std::fs::remove_file(&addresses);
         let began = Instant::now();
         let mut child = Command::new(&binary)
-            .args(["serve", "--pg", "127.0.0.1:0", "--ilp", "127.0.0.1:0", "--http", "off", "--data"])
+            .args([
+                "serve",
+                "--pg",
+                "127.0.0.1:0",
+                "--ilp",
+                "127.0.0.1:0",
+                "--http",
+                "off",
+                "--data",
+            ])
             .arg(data)
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
-            .map_err(|e| Error::other(format!("{}: {e}; build it first: cargo build --release", binary.display())))?;
+            .map_err(|e| {
+                Error::other(format!(
+                    "{}: {e}; build it first: cargo build --release",
+                    binary.display()
+                ))
+            })?;
         loop {
             if let Ok(text) = std::fs::read_to_string(&addresses)
                 && let Ok(json) = serde_json::from_str::<serde_json::Value>(&text)
             {
                 let address = |key: &str| json[key].as_str().unwrap_or_default().to_string();
                 let (pg, ilp) = (address("pg"), address("ilp"));
-                return Ok(Server { child, data: data.into(), pg, ilp, start: began.elapsed() });
+                return Ok(Server {
+                    child,
+                    data: data.into(),
+                    pg,
+                    ilp,
+                    start: began.elapsed(),
+                });
             }
             if let Some(status) = child.try_wait()? {
                 return Err(Error::other(format!("the server ended with {status}")));
@@ -51,8 +71,14 @@ impl Server {
 
     /// Resident memory, bytes.
     pub fn rss(&self) -> u64 {
-        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap_or_default();
-        statm.split(' ').nth(1).and_then(|p| p.parse::<u64>().ok()).unwrap_or(0) * 4096
+        let statm =
+            std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap_or_default();
+        statm
+            .split(' ')
+            .nth(1)
+            .and_then(|p| p.parse::<u64>().ok())
+            .unwrap_or(0)
+            * 4096
     }
 
     /// kill -9; the data stays.

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::ids::{ColumnId, Rev, TableId};
 use strandline_core::io::Env;
-use strandline_core::schema::{ColumnDef, ColumnSpec, Family, Fill, Label, TableDef, TableRevisions, TableSpec};
+use strandline_core::schema::{
+    ColumnDef, ColumnSpec, Family, Fill, Label, TableDef, TableRevisions, TableSpec,
+};
 
 /// See the module.
 pub struct Coordinator {
@@ -23,14 +25,24 @@ pub struct Coordinator {
 impl Coordinator {
     /// Over the catalog that [`Shared::open`] read.
     pub fn new(env: Env, shared: Arc<Shared>, router: Rc<Router>, file: CatalogFile) -> Rc<Self> {
-        Rc::new(Coordinator { env, shared, router, file: Mutex::new(file) })
+        Rc::new(Coordinator {
+            env,
+            shared,
+            router,
+            file: Mutex::new(file),
+        })
     }
 
     /// Changes the catalog file durably, then publishes it.
     async fn commit(&self, current: &mut CatalogFile, next: CatalogFile) -> Result<()> {
-        files::replace(&self.env, "", CATALOG_NAME, CATALOG_KIND, &next).await.map_err(|e| {
-            Error::new(e.state(), format!("the catalog could not be written: {}", e.message()))
-        })?;
+        files::replace(&self.env, "", CATALOG_NAME, CATALOG_KIND, &next)
+            .await
+            .map_err(|e| {
+                Error::new(
+                    e.state(),
+                    format!("the catalog could not be written: {}", e.message()),
+                )
+            })?;
         *current = next;
         self.shared.publish(current);
         Ok(())
@@ -45,7 +57,11 @@ impl Coordinator {
             }
             return Err(Error::new(
                 SqlState::DuplicateTable,
-                format!("table \"{}\" already exists and is a {} table", spec.name, there.family.name()),
+                format!(
+                    "table \"{}\" already exists and is a {} table",
+                    spec.name,
+                    there.family.name()
+                ),
             ));
         }
         let mut next = file.clone();
@@ -67,7 +83,11 @@ impl Coordinator {
             return Err(limits.exceeded(
                 "columns",
                 SqlState::ProgramLimitExceeded,
-                format!("table \"{}\" would have {} columns", spec.name, spec.columns.len()),
+                format!(
+                    "table \"{}\" would have {} columns",
+                    spec.name,
+                    spec.columns.len()
+                ),
             ));
         }
         let id = file.next_table;
@@ -77,12 +97,24 @@ impl Coordinator {
             .columns
             .into_iter()
             .zip(ColumnId::FIRST_USER.0..)
-            .map(|(c, n)| ColumnDef { id: ColumnId(n), name: c.name, label: c.label, fill: c.fill, declared: c.declared })
+            .map(|(c, n)| ColumnDef {
+                id: ColumnId(n),
+                name: c.name,
+                label: c.label,
+                fill: c.fill,
+                declared: c.declared,
+            })
             .collect();
         let next_column = ColumnId(ColumnId::FIRST_USER.0 + columns.len() as u32);
         if spec.family == Family::Rows {
             let reserved = Rev(limits.rev_reservation.min(Rev::MAX.0));
-            file.revisions.insert(id, TableRevisions { reserved, horizon: Rev(0) });
+            file.revisions.insert(
+                id,
+                TableRevisions {
+                    reserved,
+                    horizon: Rev(0),
+                },
+            );
         }
         file.tables.push(TableDef {
             id,
@@ -109,7 +141,8 @@ impl Coordinator {
         }
         let done = self.commit(current, next).await;
         if done.is_err() {
-            new.iter().for_each(|&(table, _)| allocator.remove_table(table));
+            new.iter()
+                .for_each(|&(table, _)| allocator.remove_table(table));
         }
         done
     }
@@ -121,7 +154,10 @@ impl Coordinator {
             if if_exists {
                 return Ok(false);
             }
-            return Err(Error::new(SqlState::UndefinedTable, format!("table \"{name}\" does not exist")));
+            return Err(Error::new(
+                SqlState::UndefinedTable,
+                format!("table \"{name}\" does not exist"),
+            ));
         };
         let mut next = file.clone();
         let id = next.tables.remove(at).id;
@@ -138,14 +174,22 @@ impl Coordinator {
                 })
                 .await;
             if let Err(e) = done {
-                tracing::warn!(shard = shard.0, table = name, "files of a dropped table stay until the next start: {e}");
+                tracing::warn!(
+                    shard = shard.0,
+                    table = name,
+                    "files of a dropped table stay until the next start: {e}"
+                );
             }
         }
         Ok(true)
     }
 
     /// Line protocol: the table and channels that are missing, and wider labels.
-    pub async fn ensure_columns(&self, name: &str, columns: Vec<ColumnSpec>) -> Result<Arc<TableDef>> {
+    pub async fn ensure_columns(
+        &self,
+        name: &str,
+        columns: Vec<ColumnSpec>,
+    ) -> Result<Arc<TableDef>> {
         let mut file = self.file.lock().await;
         let mut next = file.clone();
         let id = match next.tables.iter().find(|t| t.name == name) {
@@ -159,13 +203,26 @@ impl Coordinator {
             Some(t) => t.id,
             None => self.add_table(
                 &mut next,
-                TableSpec { name: name.to_string(), family: Family::Timeseries, columns: Vec::new(), entity_uuid: false },
+                TableSpec {
+                    name: name.to_string(),
+                    family: Family::Timeseries,
+                    columns: Vec::new(),
+                    entity_uuid: false,
+                },
             )?,
         };
-        let table = next.tables.iter_mut().find(|t| t.id == id).ok_or_else(no_table)?;
+        let table = next
+            .tables
+            .iter_mut()
+            .find(|t| t.id == id)
+            .ok_or_else(no_table)?;
         for spec in columns {
             if let Some(there) = table.columns.iter_mut().find(|c| c.name == spec.name) {
-                if !there.declared && !spec.declared && width(spec.label) > width(there.label) && width(there.label) > 0 {
+                if !there.declared
+                    && !spec.declared
+                    && width(spec.label) > width(there.label)
+                    && width(there.label) > 0
+                {
                     there.label = spec.label;
                 }
                 continue;
@@ -174,7 +231,10 @@ impl Coordinator {
                 return Err(self.shared.limits.exceeded(
                     "columns",
                     SqlState::ProgramLimitExceeded,
-                    format!("channel \"{}\" would be one too many for table \"{name}\"", spec.name),
+                    format!(
+                        "channel \"{}\" would be one too many for table \"{name}\"",
+                        spec.name
+                    ),
                 ));
             }
             let column = table.next_column;
@@ -200,13 +260,19 @@ impl Coordinator {
         let mut file = self.file.lock().await;
         let ledger = self.shared.ledger(table)?;
         let mut next = file.clone();
-        let Some(r) = next.revisions.get_mut(&table) else { return Err(no_table()) };
+        let Some(r) = next.revisions.get_mut(&table) else {
+            return Err(no_table());
+        };
         if ledger.highest().0 + self.shared.limits.insert_run_rows < r.reserved.0 {
             // Another writer asked for the same block and has it.
             return Ok(());
         }
         // More than the widest single grant, whatever the configuration says: else it could never be given.
-        let block = self.shared.limits.rev_reservation.max(2 * self.shared.limits.insert_run_rows);
+        let block = self
+            .shared
+            .limits
+            .rev_reservation
+            .max(2 * self.shared.limits.insert_run_rows);
         r.reserved = Rev((r.reserved.0 + block).min(Rev::MAX.0));
         let reserved = r.reserved;
         self.commit(&mut file, next).await?;
@@ -218,7 +284,9 @@ impl Coordinator {
     pub(crate) async fn raise_horizon(&self, table: TableId, horizon: Rev) -> Result<()> {
         let mut file = self.file.lock().await;
         let mut next = file.clone();
-        let Some(r) = next.revisions.get_mut(&table) else { return Err(no_table()) };
+        let Some(r) = next.revisions.get_mut(&table) else {
+            return Err(no_table());
+        };
         if r.horizon >= horizon {
             return Ok(());
         }

@@ -1,7 +1,10 @@
 //! The engine on one executor: [`Engine`] over the router. Reads are split over the shards that can hold
 //! what they ask for and gathered here; writes go to their shards.
 
-use crate::api::{BatchStream, Engine, FeedStatus, InsertedRow, SegmentStatus, ShardStatus, TableStatus, VacuumReport};
+use crate::api::{
+    BatchStream, Engine, FeedStatus, InsertedRow, SegmentStatus, ShardStatus, TableStatus,
+    VacuumReport,
+};
 use crate::gather::{CHANNEL_BATCHES, ChannelSink, Once, Ordered, Part, Unordered};
 use crate::handle_write::Change;
 use crate::router::Router;
@@ -17,7 +20,9 @@ use strandline_core::keyed::{ScanLayout, Version};
 use strandline_core::limits::Limits;
 use strandline_core::revision::InsertGrant;
 use strandline_core::routing::{shard_of_entity, shard_of_xid};
-use strandline_core::scan::{Entities, FeedRange, KeyedFilter, KeyedScan, LatestScan, StreamAggregate, StreamScan};
+use strandline_core::scan::{
+    Entities, FeedRange, KeyedFilter, KeyedScan, LatestScan, StreamAggregate, StreamScan,
+};
 use strandline_core::schema::{Catalog, ColumnSpec, TableDef, TableSpec};
 use strandline_core::stream::batch::StreamBatch;
 use strandline_core::value::{Batch, Column, ColumnData, Value};
@@ -49,7 +54,11 @@ impl LocalEngine {
     /// The shards that hold some of these entities, each with its own.
     fn split_entities(&self, entities: &Entities) -> Vec<(ShardId, Entities)> {
         match entities {
-            Entities::All => self.all_shards().into_iter().map(|s| (s, Entities::All)).collect(),
+            Entities::All => self
+                .all_shards()
+                .into_iter()
+                .map(|s| (s, Entities::All))
+                .collect(),
             Entities::In(names) => {
                 let mut split: Vec<(ShardId, Vec<String>)> = Vec::new();
                 for name in names {
@@ -59,7 +68,10 @@ impl LocalEngine {
                         None => split.push((shard, vec![name.clone()])),
                     }
                 }
-                split.into_iter().map(|(s, list)| (s, Entities::In(list))).collect()
+                split
+                    .into_iter()
+                    .map(|(s, list)| (s, Entities::In(list)))
+                    .collect()
             }
         }
     }
@@ -69,14 +81,23 @@ impl LocalEngine {
         let prefer = self.router.local_shard();
         loop {
             let (now, random) = (env.clock.now_ms(), env.random.next_u64());
-            match self.shared().allocator()?.insert(table, rows, now, random, prefer) {
+            match self
+                .shared()
+                .allocator()?
+                .insert(table, rows, now, random, prefer)
+            {
                 Ok(grant) => return Ok(grant),
                 Err(refusal) => self.router.wait_for_numbers(table, refusal).await?,
             }
         }
     }
 
-    async fn insert(&self, table: TableId, columns: Vec<ColumnId>, rows: Vec<Vec<Value>>) -> Result<Vec<InsertedRow>> {
+    async fn insert(
+        &self,
+        table: TableId,
+        columns: Vec<ColumnId>,
+        rows: Vec<Vec<Value>>,
+    ) -> Result<Vec<InsertedRow>> {
         let run = self.shared().limits.insert_run_rows as usize;
         let mut inserted = Vec::with_capacity(rows.len());
         let mut rows = rows.into_iter();
@@ -85,11 +106,20 @@ impl LocalEngine {
         order.sort_by_key(|&i| columns[i]);
         while rows.len() > 0 {
             let chunk: Vec<Vec<Value>> = rows.by_ref().take(run).collect();
-            let InsertGrant { first_rev, first_xid, shard, ticket, .. } = self.grant(table, chunk.len() as u32).await?;
+            let InsertGrant {
+                first_rev,
+                first_xid,
+                shard,
+                ticket,
+                ..
+            } = self.grant(table, chunk.len() as u32).await?;
             let mut versions = Vec::with_capacity(chunk.len());
             let first = inserted.len();
             for (n, mut values) in (0u64..).zip(chunk) {
-                let row = InsertedRow { xid: Xid(first_xid.0 + (u128::from(n) << 16)), rev: Rev(first_rev.0 + n) };
+                let row = InsertedRow {
+                    xid: Xid(first_xid.0 + (u128::from(n) << 16)),
+                    rev: Rev(first_rev.0 + n),
+                };
                 let mut image = Vec::with_capacity(values.len());
                 for &i in &order {
                     let value = std::mem::take(&mut values[i]);
@@ -134,7 +164,10 @@ impl LocalEngine {
             if let Some(feed) = &mut scan.feed {
                 feed.watermark = watermark;
             }
-            let channels: Vec<_> = shards.iter().map(|&shard| self.start_keyed(shard, scan.clone(), watermark)).collect();
+            let channels: Vec<_> = shards
+                .iter()
+                .map(|&shard| self.start_keyed(shard, scan.clone(), watermark))
+                .collect();
             // Every shard has fixed what it reads before the horizon is looked at: a purge that took
             // something from under this read had published its horizon before.
             let mut stale = false;
@@ -156,37 +189,61 @@ impl LocalEngine {
                 return self.sum_counts(channels, &scan).await;
             }
             let layout = ScanLayout::of(&scan);
-            return Ok(Box::new(Ordered::new(channels, layout, scan.offset, scan.limit)));
+            return Ok(Box::new(Ordered::new(
+                channels,
+                layout,
+                scan.offset,
+                scan.limit,
+            )));
         }
-        Err(Error::new(SqlState::ObjectNotInPrerequisiteState, "the feed moved on too fast to be read; try again"))
+        Err(Error::new(
+            SqlState::ObjectNotInPrerequisiteState,
+            "the feed moved on too fast to be read; try again",
+        ))
     }
 
     fn nothing(&self, scan: &KeyedScan) -> Box<dyn BatchStream> {
         let zero = Batch::new(vec![Column::full(ColumnData::I64(vec![0]))]);
-        Box::new(Once((scan.count && scan.offset == 0 && scan.limit != Some(0)).then_some(zero)))
+        Box::new(Once(
+            (scan.count && scan.offset == 0 && scan.limit != Some(0)).then_some(zero),
+        ))
     }
 
     /// `count(*)` is one row: offset and limit are over that row.
-    async fn sum_counts(&self, channels: Vec<flume::Receiver<Part>>, scan: &KeyedScan) -> Result<Box<dyn BatchStream>> {
+    async fn sum_counts(
+        &self,
+        channels: Vec<flume::Receiver<Part>>,
+        scan: &KeyedScan,
+    ) -> Result<Box<dyn BatchStream>> {
         let shards = channels.len();
         let mut total = 0i64;
         for rx in channels {
             let mut rows = Unordered::new(rx, 1);
             while let Some(batch) = rows.next().await? {
-                if let Some(Column { data: ColumnData::I64(n), .. }) = batch.columns.first() {
+                if let Some(Column {
+                    data: ColumnData::I64(n),
+                    ..
+                }) = batch.columns.first()
+                {
                     total += n.iter().sum::<i64>();
                 }
             }
         }
         debug_assert!(shards > 0);
         let one = Batch::new(vec![Column::full(ColumnData::I64(vec![total]))]);
-        Ok(Box::new(Once((scan.offset == 0 && scan.limit != Some(0)).then_some(one))))
+        Ok(Box::new(Once(
+            (scan.offset == 0 && scan.limit != Some(0)).then_some(one),
+        )))
     }
 
     fn check_horizon(&self, table: TableId, feed: &FeedRange) -> Result<()> {
         let horizon = self.shared().published().horizon(table);
         if feed.after_given && feed.after < horizon {
-            let name = self.shared().table(table).map(|t| t.name.clone()).unwrap_or_default();
+            let name = self
+                .shared()
+                .table(table)
+                .map(|t| t.name.clone())
+                .unwrap_or_default();
             return Err(Error::new(
                 SqlState::ObjectNotInPrerequisiteState,
                 format!(
@@ -199,7 +256,12 @@ impl LocalEngine {
         Ok(())
     }
 
-    fn start_keyed(&self, shard: ShardId, scan: KeyedScan, watermark: Rev) -> flume::Receiver<Part> {
+    fn start_keyed(
+        &self,
+        shard: ShardId,
+        scan: KeyedScan,
+        watermark: Rev,
+    ) -> flume::Receiver<Part> {
         let (tx, rx) = flume::bounded(CHANNEL_BATCHES);
         self.router.start(shard, TaskQueue::Query, move |s| {
             Box::pin(async move { s.scan_keyed(scan, watermark, tx).await })
@@ -213,8 +275,14 @@ fn partly(e: Error, done: usize, total: usize) -> Error {
     if done == 0 {
         return e;
     }
-    Error::new(e.state(), format!("{}; {done} of {total} rows were written before", e.message()))
-        .hint("each 65,536 rows are one commit")
+    Error::new(
+        e.state(),
+        format!(
+            "{}; {done} of {total} rows were written before",
+            e.message()
+        ),
+    )
+    .hint("each 65,536 rows are one commit")
 }
 
 impl Engine for LocalEngine {
@@ -236,7 +304,10 @@ impl Engine for LocalEngine {
     fn ready(&self) -> Result<()> {
         self.shared().allocator()?;
         if self.shared().is_draining() {
-            return Err(Error::new(SqlState::AdminShutdown, "the server is going down"));
+            return Err(Error::new(
+                SqlState::AdminShutdown,
+                "the server is going down",
+            ));
         }
         match self.shared().refusal() {
             Some(e) => Err(e),
@@ -245,20 +316,37 @@ impl Engine for LocalEngine {
     }
 
     fn create_table(&self, spec: TableSpec, if_not_exists: bool) -> LocalFuture<'_, Result<bool>> {
-        Box::pin(self.router.coordinate(move |c| Box::pin(async move { c.create_table(spec, if_not_exists).await })))
+        Box::pin(self.router.coordinate(move |c| {
+            Box::pin(async move { c.create_table(spec, if_not_exists).await })
+        }))
     }
 
     fn drop_table<'a>(&'a self, name: &'a str, if_exists: bool) -> LocalFuture<'a, Result<bool>> {
         let name = name.to_string();
-        Box::pin(self.router.coordinate(move |c| Box::pin(async move { c.drop_table(&name, if_exists).await })))
+        Box::pin(
+            self.router
+                .coordinate(move |c| Box::pin(async move { c.drop_table(&name, if_exists).await })),
+        )
     }
 
-    fn ensure_columns<'a>(&'a self, table: &'a str, columns: Vec<ColumnSpec>) -> LocalFuture<'a, Result<Arc<TableDef>>> {
+    fn ensure_columns<'a>(
+        &'a self,
+        table: &'a str,
+        columns: Vec<ColumnSpec>,
+    ) -> LocalFuture<'a, Result<Arc<TableDef>>> {
         let name = table.to_string();
-        Box::pin(self.router.coordinate(move |c| Box::pin(async move { c.ensure_columns(&name, columns).await })))
+        Box::pin(
+            self.router.coordinate(move |c| {
+                Box::pin(async move { c.ensure_columns(&name, columns).await })
+            }),
+        )
     }
 
-    fn write_stream(&self, table: TableId, batches: Vec<(ShardId, StreamBatch)>) -> LocalFuture<'_, Result<()>> {
+    fn write_stream(
+        &self,
+        table: TableId,
+        batches: Vec<(ShardId, StreamBatch)>,
+    ) -> LocalFuture<'_, Result<()>> {
         // The messages leave before this returns: writes of one connection reach each shard in order.
         let asked: Vec<_> = batches
             .into_iter()
@@ -272,13 +360,20 @@ impl Engine for LocalEngine {
     }
 
     fn insert_rows(
-        &self, table: TableId, columns: Vec<ColumnId>, rows: Vec<Vec<Value>>,
+        &self,
+        table: TableId,
+        columns: Vec<ColumnId>,
+        rows: Vec<Vec<Value>>,
     ) -> LocalFuture<'_, Result<Vec<InsertedRow>>> {
         Box::pin(self.insert(table, columns, rows))
     }
 
     fn update_row(
-        &self, table: TableId, xid: Xid, expected: Option<Rev>, set: Vec<(ColumnId, Value)>,
+        &self,
+        table: TableId,
+        xid: Xid,
+        expected: Option<Rev>,
+        set: Vec<(ColumnId, Value)>,
     ) -> LocalFuture<'_, Result<Option<Version>>> {
         let shard = shard_of_xid(xid, self.shared().shards);
         Box::pin(self.router.ask(shard, TaskQueue::Ingest, move |s| {
@@ -286,7 +381,12 @@ impl Engine for LocalEngine {
         }))
     }
 
-    fn delete_row(&self, table: TableId, xid: Xid, expected: Option<Rev>) -> LocalFuture<'_, Result<Option<Version>>> {
+    fn delete_row(
+        &self,
+        table: TableId,
+        xid: Xid,
+        expected: Option<Rev>,
+    ) -> LocalFuture<'_, Result<Option<Version>>> {
         let shard = shard_of_xid(xid, self.shared().shards);
         Box::pin(self.router.ask(shard, TaskQueue::Ingest, move |s| {
             Box::pin(async move { s.change_row(table, xid, expected, Change::Delete).await })
@@ -300,7 +400,13 @@ impl Engine for LocalEngine {
             let shards = split.len();
             let (tx, rx) = flume::bounded(CHANNEL_BATCHES * shards.max(1));
             for (shard, entities) in split {
-                let (scan, tx) = (StreamScan { entities, ..scan.clone() }, tx.clone());
+                let (scan, tx) = (
+                    StreamScan {
+                        entities,
+                        ..scan.clone()
+                    },
+                    tx.clone(),
+                );
                 self.router.start(shard, TaskQueue::Query, move |s| {
                     Box::pin(async move { s.scan_stream(scan, tx).await })
                 });
@@ -316,8 +422,16 @@ impl Engine for LocalEngine {
             let shards = split.len();
             let (tx, rx) = flume::bounded(CHANNEL_BATCHES * shards.max(1));
             for (shard, entities) in split {
-                let (scan, tx) = (LatestScan { entities, ..scan.clone() }, tx.clone());
-                self.router.start(shard, TaskQueue::Query, move |s| Box::pin(async move { s.latest(scan, tx).await }));
+                let (scan, tx) = (
+                    LatestScan {
+                        entities,
+                        ..scan.clone()
+                    },
+                    tx.clone(),
+                );
+                self.router.start(shard, TaskQueue::Query, move |s| {
+                    Box::pin(async move { s.latest(scan, tx).await })
+                });
             }
             Ok(Box::new(Unordered::new(rx, shards)) as Box<dyn BatchStream>)
         })
@@ -328,8 +442,13 @@ impl Engine for LocalEngine {
             self.shared().table(query.table)?;
             let split = self.split_entities(&query.entities);
             let asked = split.into_iter().map(|(shard, entities)| {
-                let part = StreamAggregate { entities, ..query.clone() };
-                self.router.ask(shard, TaskQueue::Query, move |s| Box::pin(async move { s.aggregate(part).await }))
+                let part = StreamAggregate {
+                    entities,
+                    ..query.clone()
+                };
+                self.router.ask(shard, TaskQueue::Query, move |s| {
+                    Box::pin(async move { s.aggregate(part).await })
+                })
             });
             let mut parts = try_join_all(asked).await?.into_iter();
             let mut all = parts.next().unwrap_or_default();
@@ -363,17 +482,25 @@ impl Engine for LocalEngine {
     }
 
     fn vacuum(&self, table: TableId) -> LocalFuture<'_, Result<VacuumReport>> {
-        Box::pin(self.router.coordinate(move |c| Box::pin(async move { c.vacuum(table).await })))
+        Box::pin(
+            self.router
+                .coordinate(move |c| Box::pin(async move { c.vacuum(table).await })),
+        )
     }
 
     fn checkpoint(&self) -> LocalFuture<'_, Result<String>> {
-        Box::pin(self.router.coordinate(move |c| Box::pin(async move { c.checkpoint().await })))
+        Box::pin(
+            self.router
+                .coordinate(move |c| Box::pin(async move { c.checkpoint().await })),
+        )
     }
 
     fn shard_status(&self) -> LocalFuture<'_, Result<Vec<ShardStatus>>> {
         Box::pin(async move {
             let asked = self.all_shards().into_iter().map(|shard| {
-                self.router.ask(shard, TaskQueue::Query, move |s| Box::pin(async move { Ok(s.status()) }))
+                self.router.ask(shard, TaskQueue::Query, move |s| {
+                    Box::pin(async move { Ok(s.status()) })
+                })
             });
             try_join_all(asked).await
         })
@@ -382,7 +509,9 @@ impl Engine for LocalEngine {
     fn segment_status(&self) -> LocalFuture<'_, Result<Vec<SegmentStatus>>> {
         Box::pin(async move {
             let asked = self.all_shards().into_iter().map(|shard| {
-                self.router.ask(shard, TaskQueue::Query, move |s| Box::pin(async move { Ok(s.segment_status()) }))
+                self.router.ask(shard, TaskQueue::Query, move |s| {
+                    Box::pin(async move { Ok(s.segment_status()) })
+                })
             });
             Ok(try_join_all(asked).await?.into_iter().flatten().collect())
         })
@@ -392,15 +521,19 @@ impl Engine for LocalEngine {
         Box::pin(async move {
             self.shared().table(table)?;
             let asked = self.all_shards().into_iter().map(|shard| {
-                self.router.ask(shard, TaskQueue::Query, move |s| Box::pin(async move { Ok(s.table_status(table)) }))
+                self.router.ask(shard, TaskQueue::Query, move |s| {
+                    Box::pin(async move { Ok(s.table_status(table)) })
+                })
             });
             let parts = try_join_all(asked).await?;
-            Ok(parts.into_iter().fold(TableStatus::default(), |a, b| TableStatus {
-                rows: a.rows + b.rows,
-                segment_bytes: a.segment_bytes + b.segment_bytes,
-                memtable_bytes: a.memtable_bytes + b.memtable_bytes,
-                segments: a.segments + b.segments,
-            }))
+            Ok(parts
+                .into_iter()
+                .fold(TableStatus::default(), |a, b| TableStatus {
+                    rows: a.rows + b.rows,
+                    segment_bytes: a.segment_bytes + b.segment_bytes,
+                    memtable_bytes: a.memtable_bytes + b.memtable_bytes,
+                    segments: a.segments + b.segments,
+                }))
         })
     }
 }
@@ -418,7 +551,9 @@ impl Shard {
             // still that of the snapshot, because nothing runs between here and there.
             let snapshot = store.snapshot();
             let _ = tx.send_async(Part::Begun).await;
-            snapshot.scan(&scan, watermark, &def, &mut ChannelSink { tx: tx.clone() }).await
+            snapshot
+                .scan(&scan, watermark, &def, &mut ChannelSink { tx: tx.clone() })
+                .await
         };
         let done = done.await;
         let _ = tx.send_async(Part::End(done)).await;
@@ -426,21 +561,30 @@ impl Shard {
     }
 
     async fn scan_stream(self: Rc<Self>, scan: StreamScan, tx: flume::Sender<Part>) {
-        let done = async { self.stream(scan.table)?.scan(&scan, &mut ChannelSink { tx: tx.clone() }).await };
+        let done = async {
+            self.stream(scan.table)?
+                .scan(&scan, &mut ChannelSink { tx: tx.clone() })
+                .await
+        };
         let done = done.await;
         let _ = tx.send_async(Part::End(done)).await;
         self.after_read().await;
     }
 
     async fn latest(self: Rc<Self>, scan: LatestScan, tx: flume::Sender<Part>) {
-        let done = async { self.stream(scan.table)?.latest(&scan, &mut ChannelSink { tx: tx.clone() }).await };
+        let done = async {
+            self.stream(scan.table)?
+                .latest(&scan, &mut ChannelSink { tx: tx.clone() })
+                .await
+        };
         let done = done.await;
         let _ = tx.send_async(Part::End(done)).await;
         self.after_read().await;
     }
 
     async fn aggregate(
-        self: Rc<Self>, query: StreamAggregate,
+        self: Rc<Self>,
+        query: StreamAggregate,
     ) -> Result<strandline_core::stream::bucket::PartialAggregates> {
         let done = self.stream(query.table)?.aggregate(&query).await;
         self.after_read().await;
@@ -456,7 +600,9 @@ impl Shard {
 
     fn table_status(&self, table: TableId) -> TableStatus {
         let tables = self.tables.borrow();
-        let Some(store) = tables.get(&table) else { return TableStatus::default() };
+        let Some(store) = tables.get(&table) else {
+            return TableStatus::default();
+        };
         let segments = store.segments();
         let memory = store.memory();
         TableStatus {

@@ -10,7 +10,13 @@ use strandline_core::io::{Env, FileMode};
 const SMALL_FILE_BYTES: u64 = 1 << 30;
 
 /// Replaces `dir/name` with the sealed form of `value`. Durable when it returns.
-pub async fn replace<T: Serialize>(env: &Env, dir: &str, name: &str, kind: &str, value: &T) -> Result<()> {
+pub async fn replace<T: Serialize>(
+    env: &Env,
+    dir: &str,
+    name: &str,
+    kind: &str,
+    value: &T,
+) -> Result<()> {
     let bytes = sealed::seal(kind, value)?;
     let path = join(dir, name);
     let tmp = format!("{path}.tmp");
@@ -24,7 +30,12 @@ pub async fn replace<T: Serialize>(env: &Env, dir: &str, name: &str, kind: &str,
 }
 
 /// Reads `dir/name`; `None` when it is not there.
-pub async fn read<T: DeserializeOwned>(env: &Env, dir: &str, name: &str, kind: &str) -> Result<Option<T>> {
+pub async fn read<T: DeserializeOwned>(
+    env: &Env,
+    dir: &str,
+    name: &str,
+    kind: &str,
+) -> Result<Option<T>> {
     if !env.disk.list(dir).await?.iter().any(|n| n == name) {
         return Ok(None);
     }
@@ -32,7 +43,9 @@ pub async fn read<T: DeserializeOwned>(env: &Env, dir: &str, name: &str, kind: &
     let file = env.disk.open(&path, FileMode::Buffered).await?;
     let size = file.size().await?;
     if size > SMALL_FILE_BYTES {
-        return Err(Error::corrupted(format!("{path} has {size} bytes, which is no {kind}")));
+        return Err(Error::corrupted(format!(
+            "{path} has {size} bytes, which is no {kind}"
+        )));
     }
     let bytes = file.read_at(0, size as usize).await?;
     sealed::unseal(kind, &bytes, &path).map(Some)
@@ -40,5 +53,9 @@ pub async fn read<T: DeserializeOwned>(env: &Env, dir: &str, name: &str, kind: &
 
 /// `dir/name`, or `name` when `dir` is the root.
 pub fn join(dir: &str, name: &str) -> String {
-    if dir.is_empty() { name.to_string() } else { format!("{dir}/{name}") }
+    if dir.is_empty() {
+        name.to_string()
+    } else {
+        format!("{dir}/{name}")
+    }
 }

@@ -122,10 +122,26 @@ pub struct Ordered {
 impl Ordered {
     /// Of scans whose first parts have been taken from the channels already, back into `first`.
     pub fn new(
-        channels: Vec<flume::Receiver<Part>>, layout: ScanLayout, offset: u64, limit: Option<u64>,
+        channels: Vec<flume::Receiver<Part>>,
+        layout: ScanLayout,
+        offset: u64,
+        limit: Option<u64>,
     ) -> Self {
-        let lanes = channels.into_iter().map(|rx| Lane { rx, batch: None, row: 0, ended: false }).collect();
-        Ordered { lanes, layout, skip: offset, left: limit.unwrap_or(u64::MAX) }
+        let lanes = channels
+            .into_iter()
+            .map(|rx| Lane {
+                rx,
+                batch: None,
+                row: 0,
+                ended: false,
+            })
+            .collect();
+        Ordered {
+            lanes,
+            layout,
+            skip: offset,
+            left: limit.unwrap_or(u64::MAX),
+        }
     }
 
     /// A lane alone: whole batches pass through.
@@ -133,7 +149,9 @@ impl Ordered {
         let lane = &mut self.lanes[0];
         loop {
             lane.fill().await?;
-            let Some(batch) = lane.batch.take() else { return Ok(None) };
+            let Some(batch) = lane.batch.take() else {
+                return Ok(None);
+            };
             let from = self.skip.min(batch.rows as u64) as usize;
             self.skip -= from as u64;
             let rows = ((batch.rows - from) as u64).min(self.left) as usize;
@@ -154,24 +172,32 @@ impl Ordered {
             let mut best: Option<usize> = None;
             for i in 0..self.lanes.len() {
                 self.lanes[i].fill().await?;
-                let Some(batch) = &self.lanes[i].batch else { continue };
+                let Some(batch) = &self.lanes[i].batch else {
+                    continue;
+                };
                 let less = match best.map(|b| &self.lanes[b]) {
                     None => true,
-                    Some(lane) => lane
-                        .batch
-                        .as_ref()
-                        .is_some_and(|b| self.layout.compare(batch, self.lanes[i].row, b, lane.row).is_lt()),
+                    Some(lane) => lane.batch.as_ref().is_some_and(|b| {
+                        self.layout
+                            .compare(batch, self.lanes[i].row, b, lane.row)
+                            .is_lt()
+                    }),
                 };
                 if less {
                     best = Some(i);
                 }
             }
-            let Some(lane) = best.map(|b| &mut self.lanes[b]) else { break };
+            let Some(lane) = best.map(|b| &mut self.lanes[b]) else {
+                break;
+            };
             if self.skip > 0 {
                 self.skip -= 1;
             } else if let Some(batch) = &lane.batch {
                 if out.is_empty() {
-                    out = batch.columns[..self.layout.visible_columns()].iter().map(ColumnBuilder::like).collect();
+                    out = batch.columns[..self.layout.visible_columns()]
+                        .iter()
+                        .map(ColumnBuilder::like)
+                        .collect();
                 }
                 for (builder, column) in out.iter_mut().zip(&batch.columns) {
                     builder.push(column.cell(lane.row));
@@ -181,7 +207,10 @@ impl Ordered {
             }
             lane.row += 1;
         }
-        Ok((rows > 0).then(|| Batch { rows, columns: out.into_iter().map(ColumnBuilder::finish).collect() }))
+        Ok((rows > 0).then(|| Batch {
+            rows,
+            columns: out.into_iter().map(ColumnBuilder::finish).collect(),
+        }))
     }
 }
 
@@ -191,7 +220,11 @@ impl BatchStream for Ordered {
             if self.left == 0 {
                 return Ok(None);
             }
-            if self.lanes.len() == 1 { self.single().await } else { self.merge().await }
+            if self.lanes.len() == 1 {
+                self.single().await
+            } else {
+                self.merge().await
+            }
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Writes, as the owning shard carries them out.
 
-use crate::worker::{RECORD_KEYED, RECORD_STREAM, Shard, Store, count};
 use crate::wal::RecordKind;
+use crate::worker::{RECORD_KEYED, RECORD_STREAM, Shard, Store, count};
 use futures_channel::oneshot;
 use std::rc::Rc;
 use strandline_core::error::{Error, Result, SqlState};
@@ -22,7 +22,10 @@ pub enum Change {
 }
 
 fn gone<E>(_: E) -> Error {
-    Error::new(SqlState::AdminShutdown, "the server went down before the write was durable: it may or may not be there")
+    Error::new(
+        SqlState::AdminShutdown,
+        "the server went down before the write was durable: it may or may not be there",
+    )
 }
 
 impl Shard {
@@ -60,17 +63,28 @@ impl Shard {
     }
 
     /// Writes new rows, whose numbers are granted already.
-    pub async fn insert_rows(self: Rc<Self>, table: TableId, versions: Vec<Version>, ticket: Ticket) -> Result<()> {
+    pub async fn insert_rows(
+        self: Rc<Self>,
+        table: TableId,
+        versions: Vec<Version>,
+        ticket: Ticket,
+    ) -> Result<()> {
         // An error on the way drops the ticket: nothing of the write exists, its numbers are void.
         self.admit().await?;
         self.keyed(table)?;
         let versions = versions.into_iter().map(Rc::new).collect();
-        self.log_versions(table, versions, ticket)?.await.map_err(gone)?
+        self.log_versions(table, versions, ticket)?
+            .await
+            .map_err(gone)?
     }
 
     /// UPDATE or DELETE of one row: the new version, or `None` when the row is missing, deleted or moved on.
     pub async fn change_row(
-        self: Rc<Self>, table: TableId, xid: Xid, expected: Option<Rev>, change: Change,
+        self: Rc<Self>,
+        table: TableId,
+        xid: Xid,
+        expected: Option<Rev>,
+        change: Change,
     ) -> Result<Option<Version>> {
         let key = xid.to_bytes();
         loop {
@@ -112,14 +126,21 @@ impl Shard {
                 },
             };
             let version = Rc::new(version);
-            self.log_versions(table, vec![version.clone()], ticket)?.await.map_err(gone)??;
-            return Ok(Some(Rc::try_unwrap(version).unwrap_or_else(|v| (*v).clone())));
+            self.log_versions(table, vec![version.clone()], ticket)?
+                .await
+                .map_err(gone)??;
+            return Ok(Some(
+                Rc::try_unwrap(version).unwrap_or_else(|v| (*v).clone()),
+            ));
         }
     }
 
     /// Stages versions and appends them to the log.
     fn log_versions(
-        self: &Rc<Self>, table: TableId, versions: Vec<Rc<Version>>, ticket: Ticket,
+        self: &Rc<Self>,
+        table: TableId,
+        versions: Vec<Rc<Version>>,
+        ticket: Ticket,
     ) -> Result<oneshot::Receiver<Result<()>>> {
         let (_, store) = self.keyed(table)?;
         let (reply, answer) = oneshot::channel();
@@ -130,7 +151,14 @@ impl Shard {
         let staged = (store.clone(), versions.clone());
         let ticket = Some(ticket);
         #[cfg(feature = "testing")]
-        let ticket = ticket.and_then(|t| if self.shared.faults.publish_early { t.land(); None } else { Some(t) });
+        let ticket = ticket.and_then(|t| {
+            if self.shared.faults.publish_early {
+                t.land();
+                None
+            } else {
+                Some(t)
+            }
+        });
         let appended = self.wal.append(
             RecordKind(RECORD_KEYED),
             &mut |out| {
@@ -173,14 +201,23 @@ impl Shard {
 
     /// Replays one log record into the stores; records of dropped tables pass by.
     pub(crate) fn replay_into(
-        tables: &std::collections::BTreeMap<TableId, Store>, flushed: impl Fn(TableId) -> u64, lsn: strandline_core::ids::Lsn,
-        kind: u8, body: &[u8], max_xid: &mut Xid,
+        tables: &std::collections::BTreeMap<TableId, Store>,
+        flushed: impl Fn(TableId) -> u64,
+        lsn: strandline_core::ids::Lsn,
+        kind: u8,
+        body: &[u8],
+        max_xid: &mut Xid,
     ) -> Result<()> {
         let Some((table, body)) = body.split_first_chunk::<4>() else {
-            return Err(Error::corrupted(format!("log record {} is too short", lsn.0)));
+            return Err(Error::corrupted(format!(
+                "log record {} is too short",
+                lsn.0
+            )));
         };
         let table = TableId(u32::from_le_bytes(*table));
-        let Some(store) = tables.get(&table) else { return Ok(()) };
+        let Some(store) = tables.get(&table) else {
+            return Ok(());
+        };
         match (kind, store) {
             (RECORD_STREAM, Store::Stream(t)) => {
                 if lsn.0 > flushed(table) {
@@ -216,7 +253,9 @@ pub fn refusal_error(refusal: &Refusal) -> Option<Error> {
             SqlState::ProgramLimitExceeded,
             "the table has used all of its x_rev numbers (2^53)",
         )),
-        Refusal::BatchSize => Some(Error::internal("an INSERT was cut into runs of the wrong size")),
+        Refusal::BatchSize => Some(Error::internal(
+            "an INSERT was cut into runs of the wrong size",
+        )),
         Refusal::RingFull | Refusal::NeedReservation => None,
     }
 }

@@ -27,7 +27,11 @@ impl Shard {
                 drop(guard);
                 self.flush_outcome(&done);
                 if let Err(e) = done {
-                    tracing::warn!(shard = self.id.0, table = table.0, "flush failed, trying again: {e}");
+                    tracing::warn!(
+                        shard = self.id.0,
+                        table = table.0,
+                        "flush failed, trying again: {e}"
+                    );
                     self.env.tasks.sleep(RETRY).await;
                 }
                 self.merge_wanted.ring();
@@ -36,7 +40,11 @@ impl Shard {
     }
 
     fn flush_outcome(&self, done: &Result<()>) {
-        let full = done.as_ref().err().filter(|e| e.state() == SqlState::DiskFull).cloned();
+        let full = done
+            .as_ref()
+            .err()
+            .filter(|e| e.state() == SqlState::DiskFull)
+            .cloned();
         let was_full = self.flush_error.borrow().is_some();
         if full.is_some() {
             // Writers that wait for memory would wait for the disk: tell them so instead.
@@ -57,14 +65,21 @@ impl Shard {
         }
         if self.wal.live_bytes() > self.shared.limits.log_bytes {
             let tables = self.tables.borrow();
-            let oldest = tables.iter().filter_map(|(&t, s)| Some((s.oldest_unflushed()?, t))).min();
+            let oldest = tables
+                .iter()
+                .filter_map(|(&t, s)| Some((s.oldest_unflushed()?, t)))
+                .min();
             return oldest.map(|(_, t)| t);
         }
         None
     }
 
     fn any_frozen(&self) -> Option<TableId> {
-        self.tables.borrow().iter().find(|(_, s)| s.memory().frozen > 0).map(|(&t, _)| t)
+        self.tables
+            .borrow()
+            .iter()
+            .find(|(_, s)| s.memory().frozen > 0)
+            .map(|(&t, _)| t)
     }
 
     /// Moves what a table has in memory now to segments. The caller holds `flushing`.
@@ -82,19 +97,31 @@ impl Shard {
     /// Moves a table's frozen memtables to segments, oldest first. The caller holds `flushing`.
     pub(crate) async fn flush_frozen(&self, table: TableId) -> Result<()> {
         loop {
-            let Some(store) = self.tables.borrow().get(&table).cloned() else { return Ok(()) };
+            let Some(store) = self.tables.borrow().get(&table).cloned() else {
+                return Ok(());
+            };
             let (flushed, ids, install): (Lsn, Vec<SegmentId>, Box<dyn FnOnce()>) = match &store {
                 Store::Stream(t) => {
                     let Some(done) = t.flush().await? else { break };
                     let ids = done.segments.iter().map(|s| s.id()).collect();
                     let t = t.clone();
-                    (done.flushed_lsn, ids, Box::new(move || t.install_flush(done)))
+                    (
+                        done.flushed_lsn,
+                        ids,
+                        Box::new(move || t.install_flush(done)),
+                    )
                 }
                 Store::Keyed(t) => {
-                    let Some(done) = t.flush(self.watermark(table)).await? else { break };
+                    let Some(done) = t.flush(self.watermark(table)).await? else {
+                        break;
+                    };
                     let ids = done.segments.iter().map(|s| s.id()).collect();
                     let t = t.clone();
-                    (done.flushed_lsn, ids, Box::new(move || t.install_flush(done)))
+                    (
+                        done.flushed_lsn,
+                        ids,
+                        Box::new(move || t.install_flush(done)),
+                    )
                 }
             };
             self.edit_manifest(|m| {
@@ -113,7 +140,12 @@ impl Shard {
 
     /// Gives the log files back whose records are all in segments.
     pub(crate) async fn release_log(&self) -> Result<()> {
-        let oldest = self.tables.borrow().values().filter_map(Store::oldest_unflushed).min();
+        let oldest = self
+            .tables
+            .borrow()
+            .values()
+            .filter_map(Store::oldest_unflushed)
+            .min();
         let up_to = oldest.map_or(self.applied(), |lsn| Lsn(lsn.0.saturating_sub(1)));
         let mut changed = false;
         self.edit_manifest_if(|m| {
@@ -160,24 +192,41 @@ impl Shard {
         if self.shared.table(table).is_err() {
             return Ok(false);
         }
-        let Some(store) = self.tables.borrow().get(&table).cloned() else { return Ok(false) };
-        let (inputs, outputs, install): (Vec<SegmentId>, Vec<SegmentId>, Box<dyn FnOnce() -> Vec<Rc<Segment>>>) =
-            match &store {
-                Store::Stream(t) => {
-                    let Some(job) = t.pick_merge() else { return Ok(false) };
-                    let done = t.merge(&job).await?;
-                    let outputs = done.outputs.iter().map(|s| s.id()).collect();
-                    let t = t.clone();
-                    (done.inputs.clone(), outputs, Box::new(move || t.install_merge(done)))
-                }
-                Store::Keyed(t) => {
-                    let Some(job) = t.pick_merge() else { return Ok(false) };
-                    let done = t.merge(&job, self.watermark(table)).await?;
-                    let outputs = done.outputs.iter().map(|s| s.id()).collect();
-                    let t = t.clone();
-                    (done.inputs.clone(), outputs, Box::new(move || t.install_merge(done)))
-                }
-            };
+        let Some(store) = self.tables.borrow().get(&table).cloned() else {
+            return Ok(false);
+        };
+        let (inputs, outputs, install): (
+            Vec<SegmentId>,
+            Vec<SegmentId>,
+            Box<dyn FnOnce() -> Vec<Rc<Segment>>>,
+        ) = match &store {
+            Store::Stream(t) => {
+                let Some(job) = t.pick_merge() else {
+                    return Ok(false);
+                };
+                let done = t.merge(&job).await?;
+                let outputs = done.outputs.iter().map(|s| s.id()).collect();
+                let t = t.clone();
+                (
+                    done.inputs.clone(),
+                    outputs,
+                    Box::new(move || t.install_merge(done)),
+                )
+            }
+            Store::Keyed(t) => {
+                let Some(job) = t.pick_merge() else {
+                    return Ok(false);
+                };
+                let done = t.merge(&job, self.watermark(table)).await?;
+                let outputs = done.outputs.iter().map(|s| s.id()).collect();
+                let t = t.clone();
+                (
+                    done.inputs.clone(),
+                    outputs,
+                    Box::new(move || t.install_merge(done)),
+                )
+            }
+        };
         self.replace_segments(table, &inputs, &outputs).await?;
         self.doomed.borrow_mut().extend(install());
         self.flush_epoch.set(self.flush_epoch.get() + 1);
@@ -188,11 +237,17 @@ impl Shard {
 
     /// Makes `outputs` stand where the first of `inputs` stood, durably.
     pub(crate) async fn replace_segments(
-        &self, table: TableId, inputs: &[SegmentId], outputs: &[SegmentId],
+        &self,
+        table: TableId,
+        inputs: &[SegmentId],
+        outputs: &[SegmentId],
     ) -> Result<()> {
         self.edit_manifest(|m| {
             let TableManifest { segments, .. } = m.tables.entry(table).or_default();
-            let at = segments.iter().position(|s| inputs.contains(s)).unwrap_or(segments.len());
+            let at = segments
+                .iter()
+                .position(|s| inputs.contains(s))
+                .unwrap_or(segments.len());
             segments.retain(|s| !inputs.contains(s));
             segments.splice(at..at, outputs.iter().copied());
         })
@@ -211,7 +266,11 @@ impl Shard {
             let path = segment.path().to_string();
             drop(segment);
             if let Err(e) = self.env.disk.remove(&path).await {
-                tracing::warn!(shard = self.id.0, path, "an old segment could not be removed: {e}");
+                tracing::warn!(
+                    shard = self.id.0,
+                    path,
+                    "an old segment could not be removed: {e}"
+                );
             }
         }
     }
@@ -222,7 +281,8 @@ impl Shard {
         let _merge = self.merging.lock().await;
         let store = self.tables.borrow_mut().remove(&table);
         self.forget_memory(table);
-        self.edit_manifest_if(|m| m.tables.remove(&table).is_some()).await?;
+        self.edit_manifest_if(|m| m.tables.remove(&table).is_some())
+            .await?;
         if let Some(store) = store {
             self.doomed.borrow_mut().extend(store.segments());
         }
@@ -240,7 +300,10 @@ impl Shard {
     }
 
     /// As [`Shard::edit_manifest`], when `edit` answers true.
-    pub(crate) async fn edit_manifest_if(&self, edit: impl FnOnce(&mut Manifest) -> bool) -> Result<()> {
+    pub(crate) async fn edit_manifest_if(
+        &self,
+        edit: impl FnOnce(&mut Manifest) -> bool,
+    ) -> Result<()> {
         let mut current = self.manifest.lock().await;
         let mut next = current.clone();
         if !edit(&mut next) {
@@ -250,9 +313,24 @@ impl Shard {
         if let Some(xid) = self.shared.last_xid() {
             next.max_xid = xid.to_string();
         }
-        files::replace(&self.env, &manifest::shard_dir(self.id), manifest::NAME, manifest::KIND, &next)
-            .await
-            .map_err(|e| Error::new(e.state(), format!("the manifest of shard {} could not be written: {}", self.id.0, e.message())))?;
+        files::replace(
+            &self.env,
+            &manifest::shard_dir(self.id),
+            manifest::NAME,
+            manifest::KIND,
+            &next,
+        )
+        .await
+        .map_err(|e| {
+            Error::new(
+                e.state(),
+                format!(
+                    "the manifest of shard {} could not be written: {}",
+                    self.id.0,
+                    e.message()
+                ),
+            )
+        })?;
         *current = next;
         Ok(())
     }

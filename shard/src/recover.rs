@@ -36,21 +36,31 @@ pub struct Recovery {
 impl Shard {
     /// Opens one shard. `max_xid` of the answer goes into [`Shared::finish_recovery`] before any write.
     pub async fn open(
-        env: &Env, shared: &Arc<Shared>, router: &Rc<Router>, id: ShardId,
+        env: &Env,
+        shared: &Arc<Shared>,
+        router: &Rc<Router>,
+        id: ShardId,
     ) -> Result<(Rc<Shard>, Recovery)> {
-        let (dir, seg_dir, log_dir) = (manifest::shard_dir(id), manifest::segment_dir(id), manifest::log_dir(id));
+        let (dir, seg_dir, log_dir) = (
+            manifest::shard_dir(id),
+            manifest::segment_dir(id),
+            manifest::log_dir(id),
+        );
         env.disk.create_dir_all(&seg_dir).await?;
         env.disk.create_dir_all(&log_dir).await?;
         env.disk.sync_dir(&dir).await?;
         env.disk.sync_dir("").await?;
-        let mut manifest: Manifest =
-            files::read(env, &dir, manifest::NAME, manifest::KIND).await?.unwrap_or_else(|| Manifest {
+        let mut manifest: Manifest = files::read(env, &dir, manifest::NAME, manifest::KIND)
+            .await?
+            .unwrap_or_else(|| Manifest {
                 next_segment: 1,
                 ..Manifest::default()
             });
-        let fence: Option<Fence> = files::read(env, &dir, manifest::FENCE_NAME, manifest::FENCE_KIND).await?;
+        let fence: Option<Fence> =
+            files::read(env, &dir, manifest::FENCE_NAME, manifest::FENCE_KIND).await?;
 
-        let cache = BlockCache::new(MemoryPlan::of(shared.limits.memory_bytes, shared.shards).cache);
+        let cache =
+            BlockCache::new(MemoryPlan::of(shared.limits.memory_bytes, shared.shards).cache);
         let next_segment = next_segment(env, &seg_dir, manifest.next_segment).await?;
         let cx = StoreContext {
             dir: seg_dir.clone(),
@@ -59,7 +69,9 @@ impl Shard {
             cache: cache.clone(),
         };
         let catalog = shared.published().catalog.clone();
-        manifest.tables.retain(|id, _| catalog.table_by_id(*id).is_some());
+        manifest
+            .tables
+            .retain(|id, _| catalog.table_by_id(*id).is_some());
         let mut tables: BTreeMap<TableId, Store> = BTreeMap::new();
         for def in catalog.tables() {
             let store = make_store(env, def.clone(), &cx);
@@ -77,14 +89,23 @@ impl Shard {
         }
 
         let mut max_xid = Xid::parse(&manifest.max_xid).unwrap_or(Xid(0));
-        let options = WalOptions { after: manifest.log_after, accept_loss: shared.accept_loss };
-        let (wal, report) = Wal::open(env, &log_dir, &shared.limits, options, &mut |lsn, kind, body| {
-            if manifest.is_void(lsn) || fence.is_some_and(|f| lsn >= f.from) {
-                return Ok(());
-            }
-            let flushed = |t: TableId| manifest.tables.get(&t).map_or(0, |m| m.flushed.0);
-            Shard::replay_into(&tables, flushed, lsn, kind.0, body, &mut max_xid)
-        })
+        let options = WalOptions {
+            after: manifest.log_after,
+            accept_loss: shared.accept_loss,
+        };
+        let (wal, report) = Wal::open(
+            env,
+            &log_dir,
+            &shared.limits,
+            options,
+            &mut |lsn, kind, body| {
+                if manifest.is_void(lsn) || fence.is_some_and(|f| lsn >= f.from) {
+                    return Ok(());
+                }
+                let flushed = |t: TableId| manifest.tables.get(&t).map_or(0, |m| m.flushed.0);
+                Shard::replay_into(&tables, flushed, lsn, kind.0, body, &mut max_xid)
+            },
+        )
         .await?;
         let last = wal.last_lsn();
         if let Some(Fence { from }) = fence {
@@ -98,7 +119,9 @@ impl Shard {
         manifest.max_xid = max_xid.to_string();
         files::replace(env, &dir, manifest::NAME, manifest::KIND, &manifest).await?;
         if fence.is_some() {
-            env.disk.remove(&files::join(&dir, manifest::FENCE_NAME)).await?;
+            env.disk
+                .remove(&files::join(&dir, manifest::FENCE_NAME))
+                .await?;
             env.disk.sync_dir(&dir).await?;
         }
         remove_strays(env, &seg_dir, &manifest).await?;
@@ -132,7 +155,10 @@ async fn next_segment(env: &Env, dir: &str, listed: u64) -> Result<u64> {
     for name in env.disk.list(dir).await? {
         let digits: String = name.chars().take_while(char::is_ascii_digit).collect();
         if let Ok(n) = digits.parse::<u64>() {
-            next = next.max(n.checked_add(1).ok_or_else(|| Error::corrupted(format!("{dir}/{name} is no segment")))?);
+            next = next.max(
+                n.checked_add(1)
+                    .ok_or_else(|| Error::corrupted(format!("{dir}/{name} is no segment")))?,
+            );
         }
     }
     Ok(next)
@@ -140,8 +166,12 @@ async fn next_segment(env: &Env, dir: &str, listed: u64) -> Result<u64> {
 
 /// Removes files that no manifest names: flushes and merges that a crash cut short.
 async fn remove_strays(env: &Env, dir: &str, manifest: &Manifest) -> Result<()> {
-    let named: BTreeSet<String> =
-        manifest.tables.values().flat_map(|t| &t.segments).map(|&s: &SegmentId| crate::segment::file_name(s)).collect();
+    let named: BTreeSet<String> = manifest
+        .tables
+        .values()
+        .flat_map(|t| &t.segments)
+        .map(|&s: &SegmentId| crate::segment::file_name(s))
+        .collect();
     for name in env.disk.list(dir).await? {
         if !named.contains(&name) {
             env.disk.remove(&files::join(dir, &name)).await?;

@@ -33,7 +33,12 @@ pub struct ExecutorState {
 impl ExecutorState {
     /// Without shards yet.
     pub fn new(executor: usize, env: Env) -> Rc<Self> {
-        Rc::new(ExecutorState { executor, env, shards: RefCell::default(), coordinator: RefCell::default() })
+        Rc::new(ExecutorState {
+            executor,
+            env,
+            shards: RefCell::default(),
+            coordinator: RefCell::default(),
+        })
     }
     /// Takes a recovered shard in.
     pub fn add_shard(&self, shard: Rc<Shard>) {
@@ -77,8 +82,18 @@ fn down() -> Error {
 
 impl Router {
     /// For one executor among `executors`.
-    pub fn new(state: Rc<ExecutorState>, hop: Rc<dyn Hop>, shared: Arc<Shared>, executors: usize) -> Rc<Self> {
-        Rc::new(Router { state, hop, shared, executors: executors.max(1) })
+    pub fn new(
+        state: Rc<ExecutorState>,
+        hop: Rc<dyn Hop>,
+        shared: Arc<Shared>,
+        executors: usize,
+    ) -> Rc<Self> {
+        Rc::new(Router {
+            state,
+            hop,
+            shared,
+            executors: executors.max(1),
+        })
     }
     /// This executor.
     pub fn executor(&self) -> usize {
@@ -98,7 +113,9 @@ impl Router {
     }
     /// The shards that an executor hosts.
     pub fn shards_of(&self, executor: usize) -> impl Iterator<Item = ShardId> {
-        (executor as u16..self.shared.shards).step_by(self.executors).map(ShardId)
+        (executor as u16..self.shared.shards)
+            .step_by(self.executors)
+            .map(ShardId)
     }
     /// A shard that lives here, if there is one: small batches of new rows prefer it.
     pub fn local_shard(&self) -> Option<ShardId> {
@@ -119,7 +136,10 @@ impl Router {
         self.hop.send(
             self.executor_of(shard),
             Box::new(move |any| {
-                let Some((state, shard)) = state_of(any).and_then(|s| Some((s, s.shard(shard)?))) else { return };
+                let Some((state, shard)) = state_of(any).and_then(|s| Some((s, s.shard(shard)?)))
+                else {
+                    return;
+                };
                 count(&shard.counters.messages, 1);
                 let work = f(shard);
                 state.env.tasks.spawn(
@@ -135,7 +155,12 @@ impl Router {
 
     /// As [`Router::ask`], but the message leaves before this returns: messages of one caller reach a shard
     /// in their order.
-    pub fn send<R, F>(&self, shard: ShardId, queue: TaskQueue, f: F) -> LocalFuture<'static, Result<R>>
+    pub fn send<R, F>(
+        &self,
+        shard: ShardId,
+        queue: TaskQueue,
+        f: F,
+    ) -> LocalFuture<'static, Result<R>>
     where
         R: Send + 'static,
         F: FnOnce(Rc<Shard>) -> LocalFuture<'static, Result<R>> + Send + 'static,
@@ -162,7 +187,8 @@ impl Router {
         self.hop.send(
             self.executor_of(shard),
             Box::new(move |any| {
-                if let Some((state, shard)) = state_of(any).and_then(|s| Some((s, s.shard(shard)?))) {
+                if let Some((state, shard)) = state_of(any).and_then(|s| Some((s, s.shard(shard)?)))
+                {
                     count(&shard.counters.messages, 1);
                     state.env.tasks.spawn(queue, f(shard));
                 }
@@ -178,7 +204,9 @@ impl Router {
     {
         let (tx, rx) = oneshot::channel();
         let run = move |state: &Rc<ExecutorState>| {
-            let Some(coordinator) = state.coordinator() else { return };
+            let Some(coordinator) = state.coordinator() else {
+                return;
+            };
             let work = f(coordinator);
             // A task of its own here too: DDL goes on when the session that asked goes away.
             state.env.tasks.spawn(
@@ -213,7 +241,10 @@ impl Router {
                 self.shared.ledger(table)?.room().await;
                 Ok(())
             }
-            _ => self.coordinate(move |c| Box::pin(async move { c.reserve(table).await })).await,
+            _ => {
+                self.coordinate(move |c| Box::pin(async move { c.reserve(table).await }))
+                    .await
+            }
         }
     }
 }

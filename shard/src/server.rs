@@ -54,7 +54,10 @@ struct MeetingState {
 
 impl Meeting {
     fn new(count: usize) -> Self {
-        Meeting { count, state: Mutex::default() }
+        Meeting {
+            count,
+            state: Mutex::default(),
+        }
     }
 
     /// Arrives and waits for the others. An error when the server is told to end before they have come and
@@ -81,7 +84,10 @@ impl Meeting {
         });
         let ended = async {
             stopped.await;
-            Err(Error::new(SqlState::AdminShutdown, "another executor could not start"))
+            Err(Error::new(
+                SqlState::AdminShutdown,
+                "another executor could not start",
+            ))
         };
         all.or(ended).await
     }
@@ -116,14 +122,23 @@ where
     });
     let front = Arc::new(front);
     Executors::start(executors, move |cx| {
-        let (root, options, startup, front) = (root.clone(), options.clone(), startup.clone(), front.clone());
+        let (root, options, startup, front) = (
+            root.clone(),
+            options.clone(),
+            startup.clone(),
+            front.clone(),
+        );
         Box::pin(async move { run_executor(cx, &root, &options, &startup, &*front).await })
     })?
     .join()
 }
 
 async fn run_executor<F>(
-    cx: ExecutorContext, root: &Path, options: &Options, startup: &Startup, front: &F,
+    cx: ExecutorContext,
+    root: &Path,
+    options: &Options,
+    startup: &Startup,
+    front: &F,
 ) -> Result<()>
 where
     F: Fn(Front) -> LocalFuture<'static, Result<()>>,
@@ -141,7 +156,8 @@ where
     let state = ExecutorState::new(cx.index(), env.clone());
     let hop = Rc::new(cx.mailboxes());
     let coordinator = leads.then(|| file.clone());
-    let (router, found) = start::open_executor(&state, &shared, hop, cx.count(), coordinator).await?;
+    let (router, found) =
+        start::open_executor(&state, &shared, hop, cx.count(), coordinator).await?;
     held(&startup.recoveries).extend(found);
     cx.serve(state.clone());
     startup.meeting.meet(cx.stopped()).await?;
@@ -152,7 +168,13 @@ where
     start::start_executor(&state);
 
     let recoveries = Arc::new(held(&startup.recoveries).clone());
-    let served = front(Front { engine: LocalEngine::new(router), cx: cx.clone(), env, recoveries }).await;
+    let served = front(Front {
+        engine: LocalEngine::new(router),
+        cx: cx.clone(),
+        env,
+        recoveries,
+    })
+    .await;
     // A front that failed takes the others down with it, but in order.
     cx.stop();
     let never = || std::future::pending::<()>();

@@ -95,14 +95,23 @@ impl Shared {
         let file = match files::read::<CatalogFile>(env, "", CATALOG_NAME, CATALOG_KIND).await? {
             Some(file) => file,
             None => {
-                if env.disk.list("").await?.iter().any(|n| n.starts_with("shard-")) {
+                if env
+                    .disk
+                    .list("")
+                    .await?
+                    .iter()
+                    .any(|n| n.starts_with("shard-"))
+                {
                     return Err(Error::corrupted(
                         "the database's directory has shards but no catalog file: it was removed or never copied",
                     )
                     .hint("bring the file named catalog back from a snapshot or a copy"));
                 }
-                let file =
-                    CatalogFile { shards: options.shards.max(1), next_table: TableId(1), ..CatalogFile::default() };
+                let file = CatalogFile {
+                    shards: options.shards.max(1),
+                    next_table: TableId(1),
+                    ..CatalogFile::default()
+                };
                 files::replace(env, "", CATALOG_NAME, CATALOG_KIND, &file).await?;
                 file
             }
@@ -124,18 +133,26 @@ impl Shared {
 
     /// All shards have replayed their logs: numbers go on above `max_xid` and above every reservation.
     pub fn finish_recovery(&self, max_xid: Xid, file: &CatalogFile) -> Result<()> {
-        let allocator =
-            Allocator::new(self.node_id, self.shards, max_xid, self.limits.ranges_in_flight as usize);
+        let allocator = Allocator::new(
+            self.node_id,
+            self.shards,
+            max_xid,
+            self.limits.ranges_in_flight as usize,
+        );
         for (&table, r) in &file.revisions {
             // What was reserved may have been used: the first number that surely was not is above it.
             allocator.add_table(table, Rev(r.reserved.0 + 1), r.reserved);
         }
-        self.allocator.set(allocator).map_err(|_| Error::internal("the database was started twice"))
+        self.allocator
+            .set(allocator)
+            .map_err(|_| Error::internal("the database was started twice"))
     }
 
     /// The allocator; an error before the recovery is finished.
     pub fn allocator(&self) -> Result<&Allocator> {
-        self.allocator.get().ok_or_else(|| Error::new(SqlState::CannotConnectNow, "the database is still starting"))
+        self.allocator
+            .get()
+            .ok_or_else(|| Error::new(SqlState::CannotConnectNow, "the database is still starting"))
     }
 
     /// The ledger of a rows table.
@@ -160,7 +177,11 @@ impl Shared {
 
     /// The definition of a table that is there now.
     pub fn table(&self, table: TableId) -> Result<Arc<TableDef>> {
-        self.published().catalog.table_by_id(table).cloned().ok_or_else(no_table)
+        self.published()
+            .catalog
+            .table_by_id(table)
+            .cloned()
+            .ok_or_else(no_table)
     }
 
     /// No more writes: the server is going down.
@@ -187,8 +208,16 @@ impl Shared {
 impl Published {
     fn of(file: &CatalogFile) -> Self {
         Published {
-            catalog: Arc::new(Catalog::new(file.version, file.tables.iter().cloned().map(Arc::new))),
-            horizons: file.revisions.iter().filter(|(_, r)| r.horizon.0 > 0).map(|(&t, r)| (t, r.horizon)).collect(),
+            catalog: Arc::new(Catalog::new(
+                file.version,
+                file.tables.iter().cloned().map(Arc::new),
+            )),
+            horizons: file
+                .revisions
+                .iter()
+                .filter(|(_, r)| r.horizon.0 > 0)
+                .map(|(&t, r)| (t, r.horizon))
+                .collect(),
         }
     }
     /// The vacuum horizon of a table; 0: none.
@@ -199,5 +228,8 @@ impl Published {
 
 /// The table went while the statement ran.
 pub fn no_table() -> Error {
-    Error::new(SqlState::UndefinedTable, "the table no longer exists: it was dropped while the statement ran")
+    Error::new(
+        SqlState::UndefinedTable,
+        "the table no longer exists: it was dropped while the statement ran",
+    )
 }

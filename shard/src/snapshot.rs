@@ -42,7 +42,10 @@ impl Coordinator {
             held.push(held_rx);
             go.push(go_tx);
             let dir = partial.clone();
-            let steps = Steps { held: held_tx, freeze: go_rx };
+            let steps = Steps {
+                held: held_tx,
+                freeze: go_rx,
+            };
             done.push(self.router.ask(shard, TaskQueue::Ingest, move |s| {
                 Box::pin(async move { s.take_part(dir, steps).await })
             }));
@@ -76,7 +79,11 @@ impl Coordinator {
         self.env.disk.create_dir_all(SNAPSHOTS_DIR).await?;
         let there = self.env.disk.list(SNAPSHOTS_DIR).await?;
         let time = compact_time(self.env.clock.now_ms());
-        let free = (1u32..).find(|n| !there.iter().any(|t| t.trim_end_matches(".partial") == format!("{time}-{n}")));
+        let free = (1u32..).find(|n| {
+            !there
+                .iter()
+                .any(|t| t.trim_end_matches(".partial") == format!("{time}-{n}"))
+        });
         let name = format!("{SNAPSHOTS_DIR}/{time}-{}", free.unwrap_or(u32::MAX));
         Ok((format!("{name}.partial"), name))
     }
@@ -112,7 +119,10 @@ impl Shard {
             self.wal.flush().await?;
             let _ = steps.held.send(());
             steps.freeze.await.map_err(|_| {
-                Error::new(SqlState::ObjectNotInPrerequisiteState, "CHECKPOINT was given up: a shard could not take part")
+                Error::new(
+                    SqlState::ObjectNotInPrerequisiteState,
+                    "CHECKPOINT was given up: a shard could not take part",
+                )
             })?;
             let tables: Vec<_> = self.tables.borrow().keys().copied().collect();
             for &table in &tables {
@@ -144,11 +154,18 @@ impl Shard {
             for &segment in &table.segments {
                 let name = crate::segment::file_name(segment);
                 let from = files::join(&manifest::segment_dir(self.id), &name);
-                self.env.disk.hard_link(&from, &files::join(&seg_dir, &name)).await?;
+                self.env
+                    .disk
+                    .hard_link(&from, &files::join(&seg_dir, &name))
+                    .await?;
             }
         }
         self.env.disk.sync_dir(&seg_dir).await?;
-        let cut = Manifest { log_after: applied, void: Vec::new(), ..manifest };
+        let cut = Manifest {
+            log_after: applied,
+            void: Vec::new(),
+            ..manifest
+        };
         files::replace(&self.env, &dir, manifest::NAME, manifest::KIND, &cut).await?;
         self.env.disk.sync_dir(&dir).await?;
         self.env.disk.sync_dir(snapshot).await?;

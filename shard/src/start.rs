@@ -15,13 +15,22 @@ use strandline_core::xid::Xid;
 /// Opens the shards that `state`'s executor hosts, and on the first executor the coordinator, which takes
 /// `file`. No write is taken until [`Shared::finish_recovery`].
 pub async fn open_executor(
-    state: &Rc<ExecutorState>, shared: &Arc<Shared>, hop: Rc<dyn Hop>, executors: usize, file: Option<CatalogFile>,
+    state: &Rc<ExecutorState>,
+    shared: &Arc<Shared>,
+    hop: Rc<dyn Hop>,
+    executors: usize,
+    file: Option<CatalogFile>,
 ) -> Result<(Rc<Router>, Vec<Recovery>)> {
     let router = Router::new(state.clone(), hop, shared.clone(), executors);
     if state.executor == COORDINATOR_EXECUTOR
         && let Some(file) = file
     {
-        state.set_coordinator(Coordinator::new(state.env.clone(), shared.clone(), router.clone(), file));
+        state.set_coordinator(Coordinator::new(
+            state.env.clone(),
+            shared.clone(),
+            router.clone(),
+            file,
+        ));
     }
     let mut found = Vec::new();
     for id in router.shards_of(state.executor).collect::<Vec<_>>() {
@@ -34,7 +43,11 @@ pub async fn open_executor(
 
 /// The highest xid that any shard ever held.
 pub fn max_xid<'a>(recoveries: impl IntoIterator<Item = &'a Recovery>) -> Xid {
-    recoveries.into_iter().filter_map(|r| r.max_xid).max().unwrap_or(Xid(0))
+    recoveries
+        .into_iter()
+        .filter_map(|r| r.max_xid)
+        .max()
+        .unwrap_or(Xid(0))
 }
 
 /// Starts the background tasks of an executor's shards, once the recovery is finished.

@@ -33,7 +33,13 @@ impl Shard {
             cache_bytes: self.cache.used_bytes() as u64,
             entities: tables
                 .values()
-                .map(|s| if let Store::Stream(t) = s { t.entities() as u64 } else { 0 })
+                .map(|s| {
+                    if let Store::Stream(t) = s {
+                        t.entities() as u64
+                    } else {
+                        0
+                    }
+                })
                 .sum(),
             segments: segments.len() as u64,
             segment_bytes: segments.iter().map(|s| s.bytes()).sum(),

@@ -35,7 +35,10 @@ impl Coordinator {
                     .await?;
             }
         }
-        Ok(VacuumReport { purged, horizon: self.shared.published().horizon(table) })
+        Ok(VacuumReport {
+            purged,
+            horizon: self.shared.published().horizon(table),
+        })
     }
 }
 

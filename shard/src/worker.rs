@@ -120,7 +120,11 @@ impl MemoryPlan {
     /// Of one shard among `shards`.
     pub fn of(memory_bytes: u64, shards: u16) -> Self {
         let share = (memory_bytes / u64::from(shards.max(1))) as usize;
-        MemoryPlan { flush_at: share / 8, wait_at: share / 2, cache: share / 4 }
+        MemoryPlan {
+            flush_at: share / 8,
+            wait_at: share / 2,
+            cache: share / 4,
+        }
     }
 }
 
@@ -236,9 +240,15 @@ impl Shard {
     /// Starts the background tasks.
     pub fn start(self: &Rc<Self>) {
         let shard = self.clone();
-        self.env.tasks.spawn(TaskQueue::Background, Box::pin(async move { shard.flush_loop().await }));
+        self.env.tasks.spawn(
+            TaskQueue::Background,
+            Box::pin(async move { shard.flush_loop().await }),
+        );
         let shard = self.clone();
-        self.env.tasks.spawn(TaskQueue::Background, Box::pin(async move { shard.merge_loop().await }));
+        self.env.tasks.spawn(
+            TaskQueue::Background,
+            Box::pin(async move { shard.merge_loop().await }),
+        );
         self.flush_wanted.ring();
         self.merge_wanted.ring();
     }
@@ -260,7 +270,10 @@ impl Shard {
 
     /// This shard, for tasks that outlive the caller.
     pub(crate) fn rc(&self) -> Result<Rc<Shard>> {
-        self.this.borrow().upgrade().ok_or_else(|| Error::new(SqlState::AdminShutdown, "the server is going down"))
+        self.this
+            .borrow()
+            .upgrade()
+            .ok_or_else(|| Error::new(SqlState::AdminShutdown, "the server is going down"))
     }
 
     /// The last log record that is in a memtable.
@@ -316,7 +329,10 @@ impl Shard {
     pub async fn admit(&self) -> Result<()> {
         loop {
             if self.shared.is_draining() || self.stopping.get() {
-                return Err(Error::new(SqlState::AdminShutdown, "the server is going down and takes no more writes"));
+                return Err(Error::new(
+                    SqlState::AdminShutdown,
+                    "the server is going down and takes no more writes",
+                ));
             }
             if let Some(e) = self.wal.failed() {
                 return Err(e);
@@ -347,18 +363,31 @@ impl Shard {
 
     /// Takes a table's memory anew, and starts a flush or makes writers wait when it is time.
     pub(crate) fn note_memory(&self, table: TableId) {
-        let now = self.tables.borrow().get(&table).map(Store::memory).unwrap_or_default();
-        let before = self.memory.borrow_mut().insert(table, now).unwrap_or_default();
-        self.active_bytes.set(self.active_bytes.get() + now.active - before.active);
-        self.frozen_bytes.set(self.frozen_bytes.get() + now.frozen - before.frozen);
+        let now = self
+            .tables
+            .borrow()
+            .get(&table)
+            .map(Store::memory)
+            .unwrap_or_default();
+        let before = self
+            .memory
+            .borrow_mut()
+            .insert(table, now)
+            .unwrap_or_default();
+        self.active_bytes
+            .set(self.active_bytes.get() + now.active - before.active);
+        self.frozen_bytes
+            .set(self.frozen_bytes.get() + now.frozen - before.frozen);
         self.check_pressure();
     }
 
     /// Forgets a dropped table's memory.
     pub(crate) fn forget_memory(&self, table: TableId) {
         if let Some(before) = self.memory.borrow_mut().remove(&table) {
-            self.active_bytes.set(self.active_bytes.get() - before.active);
-            self.frozen_bytes.set(self.frozen_bytes.get() - before.frozen);
+            self.active_bytes
+                .set(self.active_bytes.get() - before.active);
+            self.frozen_bytes
+                .set(self.frozen_bytes.get() - before.frozen);
         }
         self.check_pressure();
     }
@@ -389,7 +418,11 @@ impl Shard {
     /// The table whose active memtable is largest.
     pub(crate) fn largest_active(&self) -> Option<TableId> {
         let memory = self.memory.borrow();
-        memory.iter().filter(|(_, m)| m.active > 0).max_by_key(|(_, m)| m.active).map(|(&t, _)| t)
+        memory
+            .iter()
+            .filter(|(_, m)| m.active > 0)
+            .max_by_key(|(_, m)| m.active)
+            .map(|(&t, _)| t)
     }
 
     // --- failed commits ---------------------------------------------------------------------------
@@ -407,17 +440,31 @@ impl Shard {
             && let Ok(shard) = self.rc()
         {
             let from = Lsn(self.applied.get().0 + 1);
-            self.env.tasks.spawn(TaskQueue::Ingest, Box::pin(async move { shard.fence(from).await }));
+            self.env.tasks.spawn(
+                TaskQueue::Ingest,
+                Box::pin(async move { shard.fence(from).await }),
+            );
         }
     }
 
     async fn fence(&self, from: Lsn) {
         let dir = manifest::shard_dir(self.id);
-        let written = files::replace(&self.env, &dir, manifest::FENCE_NAME, manifest::FENCE_KIND, &Fence { from }).await;
+        let written = files::replace(
+            &self.env,
+            &dir,
+            manifest::FENCE_NAME,
+            manifest::FENCE_KIND,
+            &Fence { from },
+        )
+        .await;
         let failed: Vec<Ticket> = std::mem::take(&mut *self.doubtful.borrow_mut());
         match written {
             Ok(()) => {
-                tracing::error!(shard = self.id.0, from = from.0, "the log failed; its last records are fenced off");
+                tracing::error!(
+                    shard = self.id.0,
+                    from = from.0,
+                    "the log failed; its last records are fenced off"
+                );
                 drop(failed);
                 // Later failures of the same kind are behind the same fence.
                 self.fencing.set(false);
@@ -436,7 +483,9 @@ impl Shard {
 /// A store for a table.
 pub fn make_store(env: &Env, def: Arc<TableDef>, cx: &StoreContext) -> Store {
     match def.family {
-        Family::Timeseries => Store::Stream(Rc::new(StreamTable::new(env.clone(), def, cx.clone()))),
+        Family::Timeseries => {
+            Store::Stream(Rc::new(StreamTable::new(env.clone(), def, cx.clone())))
+        }
         Family::Rows => Store::Keyed(Rc::new(KeyedTable::new(env.clone(), def, cx.clone()))),
     }
 }

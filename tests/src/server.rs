@@ -16,16 +16,29 @@ pub fn binary() -> PathBuf {
     }
     // target/debug/deps/this-test → target/debug/strandline
     let exe = std::env::current_exe().expect("the test's own path");
-    let dir = exe.parent().and_then(Path::parent).expect("a target folder");
+    let dir = exe
+        .parent()
+        .and_then(Path::parent)
+        .expect("a target folder");
     let path = dir.join("strandline");
     if !path.exists() {
         let release = dir.ends_with("release");
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--quiet", "-p", "strandline-net", "--bin", "strandline"]);
+        cargo.args([
+            "build",
+            "--quiet",
+            "-p",
+            "strandline-net",
+            "--bin",
+            "strandline",
+        ]);
         if release {
             cargo.arg("--release");
         }
-        let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cargo runs");
+        let built = cargo
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .expect("cargo runs");
         assert!(built.success(), "the strandline binary does not build");
     }
     path
@@ -57,7 +70,14 @@ impl Server {
             .arg("serve")
             .arg("--data")
             .arg(data)
-            .args(["--pg", "127.0.0.1:0", "--ilp", "127.0.0.1:0", "--http", "127.0.0.1:0"])
+            .args([
+                "--pg",
+                "127.0.0.1:0",
+                "--ilp",
+                "127.0.0.1:0",
+                "--http",
+                "127.0.0.1:0",
+            ])
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -70,7 +90,9 @@ impl Server {
         std::thread::spawn(move || {
             let mut line = Vec::new();
             while pipe.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
-                sink.lock().expect("the log").push_str(&String::from_utf8_lossy(&line));
+                sink.lock()
+                    .expect("the log")
+                    .push_str(&String::from_utf8_lossy(&line));
                 line.clear();
             }
         });
@@ -81,16 +103,28 @@ impl Server {
             {
                 let address = |key: &str| json[key].as_str().unwrap_or_default().to_string();
                 let (pg, ilp, http) = (address("pg"), address("ilp"), address("http"));
-                return Ok(Server { child, pg, ilp, http, stderr });
+                return Ok(Server {
+                    child,
+                    pg,
+                    ilp,
+                    http,
+                    stderr,
+                });
             }
             if let Ok(Some(status)) = child.try_wait() {
                 // Its last words may still be in the pipe.
                 std::thread::sleep(Duration::from_millis(50));
-                return Err(format!("it ended with {status}: {}", stderr.lock().expect("the log")));
+                return Err(format!(
+                    "it ended with {status}: {}",
+                    stderr.lock().expect("the log")
+                ));
             }
             if began.elapsed() > READY_WITHIN {
                 let _ = child.kill();
-                return Err(format!("not ready in time: {}", stderr.lock().expect("the log")));
+                return Err(format!(
+                    "not ready in time: {}",
+                    stderr.lock().expect("the log")
+                ));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -128,14 +162,19 @@ impl Server {
             .env("PGCONNECT_TIMEOUT", "10")
             .output()
             .expect("psql is installed");
-        (String::from_utf8_lossy(&out.stdout).into(), String::from_utf8_lossy(&out.stderr).into())
+        (
+            String::from_utf8_lossy(&out.stdout).into(),
+            String::from_utf8_lossy(&out.stderr).into(),
+        )
     }
 
     /// The tab-separated rows of one statement through psql; panics on an error.
     pub fn query(&self, sql: &str) -> Vec<Vec<String>> {
         let (out, err) = self.psql(&["-A", "-t", "-F", "\t", "-v", "ON_ERROR_STOP=1", "-c", sql]);
         assert!(err.is_empty(), "{sql}: {err}");
-        out.lines().map(|l| l.split('\t').map(str::to_string).collect()).collect()
+        out.lines()
+            .map(|l| l.split('\t').map(str::to_string).collect())
+            .collect()
     }
 
     /// A driver's connection, driven by the current tokio runtime.
@@ -157,12 +196,22 @@ impl Server {
     /// One HTTP request: status and body.
     pub fn get(&self, path: &str) -> (u16, String) {
         let mut stream = std::net::TcpStream::connect(&self.http).expect("http");
-        let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.http);
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            self.http
+        );
         std::io::Write::write_all(&mut stream, head.as_bytes()).expect("sent");
         let mut text = String::new();
         let _ = stream.read_to_string(&mut text);
-        let status = text.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or(0);
-        let body = text.split_once("\r\n\r\n").map(|(_, b)| b.to_string()).unwrap_or_default();
+        let status = text
+            .split(' ')
+            .nth(1)
+            .and_then(|s| s.parse().ok())
+            .unwrap_or(0);
+        let body = text
+            .split_once("\r\n\r\n")
+            .map(|(_, b)| b.to_string())
+            .unwrap_or_default();
         (status, body)
     }
 

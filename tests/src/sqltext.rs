@@ -37,7 +37,9 @@ pub async fn run_file(server: &Server, path: &Path) -> Result<usize, String> {
         }
         let mut sql = line.to_string();
         while !sql.trim_end().ends_with(';') {
-            let more = lines.next().ok_or_else(|| format!("{}: no `;` after {sql}", path.display()))?;
+            let more = lines
+                .next()
+                .ok_or_else(|| format!("{}: no `;` after {sql}", path.display()))?;
             sql.push('\n');
             sql.push_str(more);
         }
@@ -81,8 +83,9 @@ async fn answer(client: &Client, sql: &str, ids: &mut Vec<String>) -> String {
                         let _ = writeln!(out, "{}", names.join(" | "));
                     }
                     SimpleQueryMessage::Row(row) => {
-                        let cells: Vec<String> =
-                            (0..row.len()).map(|i| row.get(i).unwrap_or("∅").replace('\n', "\\n")).collect();
+                        let cells: Vec<String> = (0..row.len())
+                            .map(|i| row.get(i).unwrap_or("∅").replace('\n', "\\n"))
+                            .collect();
                         let _ = writeln!(out, "{}", cells.join(" | "));
                     }
                     SimpleQueryMessage::CommandComplete(n) => {
@@ -94,7 +97,12 @@ async fn answer(client: &Client, sql: &str, ids: &mut Vec<String>) -> String {
         }
         Err(e) => match e.as_db_error() {
             Some(e) => {
-                let _ = writeln!(out, "ERROR {}: {}", e.code().code(), e.message().replace('\n', "\\n"));
+                let _ = writeln!(
+                    out,
+                    "ERROR {}: {}",
+                    e.code().code(),
+                    e.message().replace('\n', "\\n")
+                );
                 if let Some(hint) = e.hint() {
                     let _ = writeln!(out, "HINT: {}", hint.replace('\n', "\\n"));
                 }

@@ -5,7 +5,10 @@ use strandline_tests::sim::run::{Planted, run};
 /// `STRANDLINE_SEEDS=from..to` runs others; a failing seed prints itself.
 fn seeds() -> std::ops::Range<u64> {
     let text = std::env::var("STRANDLINE_SEEDS").unwrap_or_default();
-    match text.split_once("..").and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?))) {
+    match text
+        .split_once("..")
+        .and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)))
+    {
         Some((from, to)) => from..to,
         None => 0..1_000,
     }
@@ -20,12 +23,18 @@ fn run_part(part: u64, parts: u64) {
                 acked += done.acked;
                 crashes += done.crashes;
             }
-            Err(e) => panic!("seed {seed}: {e}\nrepeat it with STRANDLINE_SEEDS={seed}..{}", seed + 1),
+            Err(e) => panic!(
+                "seed {seed}: {e}\nrepeat it with STRANDLINE_SEEDS={seed}..{}",
+                seed + 1
+            ),
         }
     }
     println!("{acked} writes acknowledged over {crashes} crashes");
     let few = seeds().end - seeds().start < 100;
-    assert!(few || (acked > 1_000 && crashes > 100), "the seeds did next to nothing");
+    assert!(
+        few || (acked > 1_000 && crashes > 100),
+        "the seeds did next to nothing"
+    );
 }
 
 #[test]
@@ -41,7 +50,11 @@ fn seeds_part_2() {
 #[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in [3, 17, 4_711] {
-        assert_eq!(run(seed, Planted::Nothing), run(seed, Planted::Nothing), "seed {seed}");
+        assert_eq!(
+            run(seed, Planted::Nothing),
+            run(seed, Planted::Nothing),
+            "seed {seed}"
+        );
     }
 }
 

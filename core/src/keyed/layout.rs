@@ -33,7 +33,12 @@ impl ScanLayout {
     /// Of a scan. A scan that counts has the one column of counts.
     pub fn of(scan: &KeyedScan) -> Self {
         if scan.count {
-            return ScanLayout { columns: Vec::new(), visible: 1, order: Vec::new(), natural: NaturalOrder::Key };
+            return ScanLayout {
+                columns: Vec::new(),
+                visible: 1,
+                order: Vec::new(),
+                natural: NaturalOrder::Key,
+            };
         }
         let mut keys: Vec<KeyedOrder> = scan.order.clone();
         if keys.is_empty() {
@@ -46,7 +51,11 @@ impl ScanLayout {
                 }
                 _ => None,
             };
-            keys.extend(by.map(|column| KeyedOrder { column, descending: false, nulls_first: false }));
+            keys.extend(by.map(|column| KeyedOrder {
+                column,
+                descending: false,
+                nulls_first: false,
+            }));
         }
         let ascending = keys.first().is_none_or(|k| !k.descending);
         let natural = match keys.first().map(|k| k.column) {
@@ -55,21 +64,36 @@ impl ScanLayout {
             Some(KeyedColumn::Rev) if ascending => NaturalOrder::Rev,
             _ => NaturalOrder::Sorted,
         };
-        if !keys.iter().any(|k| matches!(k.column, KeyedColumn::Xid | KeyedColumn::Rev)) {
-            keys.push(KeyedOrder { column: KeyedColumn::Xid, descending: false, nulls_first: false });
+        if !keys
+            .iter()
+            .any(|k| matches!(k.column, KeyedColumn::Xid | KeyedColumn::Rev))
+        {
+            keys.push(KeyedOrder {
+                column: KeyedColumn::Xid,
+                descending: false,
+                nulls_first: false,
+            });
         }
         let mut columns = scan.columns.clone();
         let order = keys
             .iter()
             .map(|k| {
-                let at = columns.iter().position(|c| *c == k.column).unwrap_or_else(|| {
-                    columns.push(k.column);
-                    columns.len() - 1
-                });
+                let at = columns
+                    .iter()
+                    .position(|c| *c == k.column)
+                    .unwrap_or_else(|| {
+                        columns.push(k.column);
+                        columns.len() - 1
+                    });
                 (at, k.descending, k.nulls_first)
             })
             .collect();
-        ScanLayout { columns, visible: scan.columns.len(), order, natural }
+        ScanLayout {
+            columns,
+            visible: scan.columns.len(),
+            order,
+            natural,
+        }
     }
 
     /// All columns of a shard's batches.
@@ -86,7 +110,13 @@ impl ScanLayout {
     }
     /// Declared columns that the batches hold.
     pub fn user_columns(&self) -> impl Iterator<Item = ColumnId> + '_ {
-        self.columns.iter().filter_map(|c| if let KeyedColumn::User(id, _) = c { Some(*id) } else { None })
+        self.columns.iter().filter_map(|c| {
+            if let KeyedColumn::User(id, _) = c {
+                Some(*id)
+            } else {
+                None
+            }
+        })
     }
 
     /// Builders for all columns.
@@ -104,7 +134,12 @@ impl ScanLayout {
     /// The order of two rows.
     pub fn compare(&self, a: &Batch, row_a: usize, b: &Batch, row_b: usize) -> Ordering {
         for &(at, descending, nulls_first) in &self.order {
-            let ordering = compare_cells(a.columns[at].cell(row_a), b.columns[at].cell(row_b), descending, nulls_first);
+            let ordering = compare_cells(
+                a.columns[at].cell(row_a),
+                b.columns[at].cell(row_b),
+                descending,
+                nulls_first,
+            );
             if ordering.is_ne() {
                 return ordering;
             }
@@ -124,7 +159,10 @@ impl ScanLayout {
 
     /// Rows `from..from + rows` of the first `columns` columns.
     pub fn part(&self, batch: &Batch, columns: usize, from: usize, rows: usize) -> Batch {
-        let columns = batch.columns[..columns].iter().map(|c| slice(c, from, rows)).collect();
+        let columns = batch.columns[..columns]
+            .iter()
+            .map(|c| slice(c, from, rows))
+            .collect();
         Batch { rows, columns }
     }
 
@@ -142,7 +180,10 @@ impl ScanLayout {
                 builder.finish()
             })
             .collect();
-        Batch { rows: rows.len(), columns }
+        Batch {
+            rows: rows.len(),
+            columns,
+        }
     }
 }
 
@@ -150,15 +191,31 @@ impl ScanLayout {
 pub fn compare_cells(a: Cell<'_>, b: Cell<'_>, descending: bool, nulls_first: bool) -> Ordering {
     let ordering = match (a, b) {
         (Cell::Null, Cell::Null) => return Ordering::Equal,
-        (Cell::Null, _) => return if nulls_first { Ordering::Less } else { Ordering::Greater },
-        (_, Cell::Null) => return if nulls_first { Ordering::Greater } else { Ordering::Less },
+        (Cell::Null, _) => {
+            return if nulls_first {
+                Ordering::Less
+            } else {
+                Ordering::Greater
+            };
+        }
+        (_, Cell::Null) => {
+            return if nulls_first {
+                Ordering::Greater
+            } else {
+                Ordering::Less
+            };
+        }
         (Cell::F64(a), Cell::F64(b)) => a.partial_cmp(&b).unwrap_or(Ordering::Equal),
         (Cell::I64(a), Cell::I64(b)) => a.cmp(&b),
         (Cell::Str(a), Cell::Str(b)) => a.cmp(b),
         // Columns of one kind only.
         _ => Ordering::Equal,
     };
-    if descending { ordering.reverse() } else { ordering }
+    if descending {
+        ordering.reverse()
+    } else {
+        ordering
+    }
 }
 
 fn slice(column: &Column, from: usize, rows: usize) -> Column {

@@ -43,7 +43,10 @@ impl Memtable {
         if self.by_rev.contains_key(&version.rev) {
             return;
         }
-        let entry = Entry { version: version.clone(), seq: self.seq };
+        let entry = Entry {
+            version: version.clone(),
+            seq: self.seq,
+        };
         self.seq += 1;
         self.bytes += version.memory_bytes() + ENTRY_BYTES;
         self.first += u64::from(version.first);
@@ -60,27 +63,45 @@ impl Memtable {
     /// The versions of a key that a reader sees, newest first.
     pub fn versions(&self, key: &[u8], seen: u64) -> impl Iterator<Item = &Rc<Version>> {
         let list = self.by_key.get(key).map_or(&[][..], Vec::as_slice);
-        list.iter().rev().filter(move |e| e.seq < seen).map(|e| &e.version)
+        list.iter()
+            .rev()
+            .filter(move |e| e.seq < seen)
+            .map(|e| &e.version)
     }
     /// Up to `n` keys after `after` with the versions that a reader sees, newest first.
     pub fn keys_after(&self, after: Option<&[u8]>, n: usize, seen: u64) -> Vec<Rc<Version>> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut out = Vec::new();
-        for (_, list) in self.by_key.range::<[u8], _>((from, Bound::Unbounded)).take(n) {
-            out.extend(list.iter().rev().filter(|e| e.seq < seen).map(|e| e.version.clone()));
+        for (_, list) in self
+            .by_key
+            .range::<[u8], _>((from, Bound::Unbounded))
+            .take(n)
+        {
+            out.extend(
+                list.iter()
+                    .rev()
+                    .filter(|e| e.seq < seen)
+                    .map(|e| e.version.clone()),
+            );
         }
         out
     }
     /// The last of the keys that [`Memtable::keys_after`] looked at, also when a reader sees none of its versions.
     pub fn last_key_of(&self, after: Option<&[u8]>, n: usize) -> Option<Box<[u8]>> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.by_key.range::<[u8], _>((from, Bound::Unbounded)).take(n).last().map(|(k, _)| k.clone())
+        self.by_key
+            .range::<[u8], _>((from, Bound::Unbounded))
+            .take(n)
+            .last()
+            .map(|(k, _)| k.clone())
     }
     /// Up to `n` versions with x_rev above `after`, ascending. The second answer is where to go on; `None`: the end.
     pub fn revs_after(&self, after: Rev, n: usize, seen: u64) -> (Vec<Rc<Version>>, Option<Rev>) {
         let mut last = None;
         let mut out = Vec::new();
-        let range = self.by_rev.range((Bound::Excluded(after), Bound::Unbounded));
+        let range = self
+            .by_rev
+            .range((Bound::Excluded(after), Bound::Unbounded));
         for (rev, entry) in range.take(n) {
             last = Some(*rev);
             if entry.seq < seen {
@@ -125,8 +146,13 @@ mod tests {
     use crate::value::Value;
 
     fn put(m: &mut Memtable, key: &[u8], rev: u64) {
-        let version =
-            Version { key: key.into(), rev: Rev(rev), deleted: false, first: rev < 3, values: vec![(crate::ids::ColumnId(64), Value::F64(rev as f64))] };
+        let version = Version {
+            key: key.into(),
+            rev: Rev(rev),
+            deleted: false,
+            first: rev < 3,
+            values: vec![(crate::ids::ColumnId(64), Value::F64(rev as f64))],
+        };
         m.insert(Rc::new(version), Lsn(rev));
     }
 

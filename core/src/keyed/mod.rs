@@ -35,20 +35,32 @@ impl Version {
     /// The value of a column; NULL when it has none.
     pub fn value(&self, column: ColumnId) -> &Value {
         static NULL: Value = Value::Null;
-        self.values.binary_search_by_key(&column, |(c, _)| *c).map_or(&NULL, |i| &self.values[i].1)
+        self.values
+            .binary_search_by_key(&column, |(c, _)| *c)
+            .map_or(&NULL, |i| &self.values[i].1)
     }
     /// Bytes held, for the memory budget.
     pub fn memory_bytes(&self) -> usize {
         std::mem::size_of::<Version>()
             + self.key.len()
-            + self.values.iter().map(|(_, v)| 8 + v.memory_bytes()).sum::<usize>()
+            + self
+                .values
+                .iter()
+                .map(|(_, v)| 8 + v.memory_bytes())
+                .sum::<usize>()
     }
 }
 
 /// The image after an UPDATE: `set` over `values`, NULL taking a value away.
-pub fn with_values(values: &[(ColumnId, Value)], set: &[(ColumnId, Value)]) -> Vec<(ColumnId, Value)> {
-    let mut image: Vec<(ColumnId, Value)> =
-        values.iter().filter(|(c, _)| set.iter().all(|(s, _)| s != c)).cloned().collect();
+pub fn with_values(
+    values: &[(ColumnId, Value)],
+    set: &[(ColumnId, Value)],
+) -> Vec<(ColumnId, Value)> {
+    let mut image: Vec<(ColumnId, Value)> = values
+        .iter()
+        .filter(|(c, _)| set.iter().all(|(s, _)| s != c))
+        .cloned()
+        .collect();
     // A column named twice in SET is refused before; were it not, the later would stand.
     for (i, (column, value)) in set.iter().enumerate() {
         if !value.is_null() && set[i + 1..].iter().all(|(c, _)| c != column) {
@@ -79,19 +91,34 @@ mod tests {
     use super::*;
 
     fn version(rev: u64, first: bool) -> Version {
-        Version { key: Box::new(*b"k"), rev: Rev(rev), deleted: false, first, values: Vec::new() }
+        Version {
+            key: Box::new(*b"k"),
+            rev: Rev(rev),
+            deleted: false,
+            first,
+            values: Vec::new(),
+        }
     }
 
     #[test]
     fn what_a_reader_at_the_watermark_sees_stays() {
         for watermark in 0..12 {
-            let mut list = vec![version(9, false), version(7, false), version(4, false), version(2, true)];
+            let mut list = vec![
+                version(9, false),
+                version(7, false),
+                version(4, false),
+                version(2, true),
+            ];
             let before: Vec<u64> = list.iter().map(|v| v.rev.0).collect();
             resolve(&mut list, Rev(watermark));
             let after: Vec<u64> = list.iter().map(|v| v.rev.0).collect();
             for w in watermark..12 {
                 let newest = |l: &[u64]| l.iter().copied().find(|&r| r <= w);
-                assert_eq!(newest(&before), newest(&after), "watermark {watermark}, reader {w}");
+                assert_eq!(
+                    newest(&before),
+                    newest(&after),
+                    "watermark {watermark}, reader {w}"
+                );
             }
             assert_eq!(list.iter().filter(|v| v.first).count(), 1);
         }

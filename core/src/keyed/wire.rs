@@ -84,21 +84,36 @@ pub fn decode_versions(bytes: &[u8]) -> Result<Vec<Version>> {
                 [KIND_F64] => Value::F64(f64::from_bits(u64::from_le_bytes(r.array()?))),
                 [KIND_STR] => {
                     let len = u32::from_le_bytes(r.array()?) as usize;
-                    let text = std::str::from_utf8(r.take(len)?)
-                        .map_err(|_| Error::corrupted("a log record holds text that is not UTF-8"))?;
+                    let text = std::str::from_utf8(r.take(len)?).map_err(|_| {
+                        Error::corrupted("a log record holds text that is not UTF-8")
+                    })?;
                     Value::str(text)
                 }
-                _ => return Err(Error::corrupted("a log record holds a value of no known kind")),
+                _ => {
+                    return Err(Error::corrupted(
+                        "a log record holds a value of no known kind",
+                    ));
+                }
             };
             if values.last().is_some_and(|(last, _)| *last >= column) {
-                return Err(Error::corrupted("a log record holds its columns out of order"));
+                return Err(Error::corrupted(
+                    "a log record holds its columns out of order",
+                ));
             }
             values.push((column, value));
         }
-        versions.push(Version { key, rev, deleted: flags & DELETED != 0, first: flags & FIRST != 0, values });
+        versions.push(Version {
+            key,
+            rev,
+            deleted: flags & DELETED != 0,
+            first: flags & FIRST != 0,
+            values,
+        });
     }
     if !r.0.is_empty() {
-        return Err(Error::corrupted("a log record of row versions goes on after its end"));
+        return Err(Error::corrupted(
+            "a log record of row versions goes on after its end",
+        ));
     }
     Ok(versions)
 }
@@ -110,13 +125,30 @@ mod tests {
 
     fn versions() -> impl Strategy<Value = Vec<Version>> {
         let value = prop_oneof![
-            any::<f64>().prop_filter("finite", |x| x.is_finite()).prop_map(Value::F64),
+            any::<f64>()
+                .prop_filter("finite", |x| x.is_finite())
+                .prop_map(Value::F64),
             ".{0,20}".prop_map(|s: String| Value::str(s)),
         ];
-        let values = proptest::collection::btree_map(64u32..80, value, 0..6)
-            .prop_map(|m| m.into_iter().map(|(c, v)| (ColumnId(c), v)).collect::<Vec<_>>());
-        let one = (proptest::collection::vec(any::<u8>(), 0..20), any::<u64>(), any::<bool>(), any::<bool>(), values)
-            .prop_map(|(key, rev, deleted, first, values)| Version { key: key.into(), rev: Rev(rev), deleted, first, values });
+        let values = proptest::collection::btree_map(64u32..80, value, 0..6).prop_map(|m| {
+            m.into_iter()
+                .map(|(c, v)| (ColumnId(c), v))
+                .collect::<Vec<_>>()
+        });
+        let one = (
+            proptest::collection::vec(any::<u8>(), 0..20),
+            any::<u64>(),
+            any::<bool>(),
+            any::<bool>(),
+            values,
+        )
+            .prop_map(|(key, rev, deleted, first, values)| Version {
+                key: key.into(),
+                rev: Rev(rev),
+                deleted,
+                first,
+                values,
+            });
         proptest::collection::vec(one, 0..8)
     }
 

@@ -331,8 +331,7 @@ impl PartialAggregates {
         out: &mut Answer,
     ) {
         let name = groups.first().map_or(&b""[..], |&g| {
-            self.entities
-                .get_bytes(self.groups[g as usize].0 as usize)
+            self.entities.get_bytes(self.groups[g as usize].0 as usize)
         });
         (0..buckets.count).for_each(|i| out.key(name, buckets.start(i)));
         for (builder, a) in out.aggregates.iter_mut().zip(&query.aggregates) {

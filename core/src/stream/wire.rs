@@ -48,7 +48,9 @@ pub fn encode_batch(batch: &StreamBatch, out: &mut Vec<u8>) {
     if high.abs_diff(low) <= u64::from(u32::MAX) {
         out.push(1);
         out.extend_from_slice(&low.to_le_bytes());
-        put_all(out, &batch.ts, |t| (t.wrapping_sub(low) as u32).to_le_bytes());
+        put_all(out, &batch.ts, |t| {
+            (t.wrapping_sub(low) as u32).to_le_bytes()
+        });
     } else {
         out.push(0);
         put_all(out, &batch.ts, i64::to_le_bytes);

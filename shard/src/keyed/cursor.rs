@@ -29,11 +29,17 @@ fn damaged() -> Error {
 
 /// The key of a block's row.
 pub(crate) fn block_key(block: &DecodedBlock, row: usize) -> Result<&[u8]> {
-    block.get(ColumnId::KEY).and_then(|c| c.bytes_at(row)).ok_or_else(damaged)
+    block
+        .get(ColumnId::KEY)
+        .and_then(|c| c.bytes_at(row))
+        .ok_or_else(damaged)
 }
 /// A number column of a block's row.
 pub(crate) fn block_i64(block: &DecodedBlock, id: ColumnId, row: usize) -> Result<i64> {
-    block.get(id).and_then(|c| c.i64_at(row)).ok_or_else(damaged)
+    block
+        .get(id)
+        .and_then(|c| c.i64_at(row))
+        .ok_or_else(damaged)
 }
 
 impl RowRef<'_> {
@@ -67,7 +73,9 @@ impl RowRef<'_> {
                 Value::Str(s) => Cell::Str(s),
             },
             RowRef::Block(b, row) => {
-                let Some(column) = b.get(id) else { return Cell::Null };
+                let Some(column) = b.get(id) else {
+                    return Cell::Null;
+                };
                 match &column.data {
                     BlockData::F64(_) => column.f64_at(*row).map_or(Cell::Null, Cell::F64),
                     _ => column.str_at(*row).map_or(Cell::Null, Cell::Str),
@@ -107,12 +115,26 @@ pub(crate) fn block_version(block: &DecodedBlock, row: usize) -> Result<Version>
 
 /// Every column that a block of section 0 has.
 pub(crate) fn all_columns(segment: &Segment, block: usize) -> Vec<ColumnId> {
-    segment.blocks(BY_KEY).get(block).map(|b| b.chunks.iter().map(|c| c.id).collect()).unwrap_or_default()
+    segment
+        .blocks(BY_KEY)
+        .get(block)
+        .map(|b| b.chunks.iter().map(|c| c.id).collect())
+        .unwrap_or_default()
 }
 
 enum Source {
-    Mem { mem: SharedMem, seen: u64, rows: Vec<Rc<Version>>, after: Option<Box<[u8]>>, done: bool },
-    Segment { segment: Rc<Segment>, block: Option<DecodedBlock>, next_block: usize },
+    Mem {
+        mem: SharedMem,
+        seen: u64,
+        rows: Vec<Rc<Version>>,
+        after: Option<Box<[u8]>>,
+        done: bool,
+    },
+    Segment {
+        segment: Rc<Segment>,
+        block: Option<DecodedBlock>,
+        next_block: usize,
+    },
 }
 
 struct Cursor {
@@ -124,7 +146,13 @@ impl Cursor {
     /// Has a row at hand, or is at its end.
     async fn fill(&mut self, columns: Option<&[ColumnId]>) -> Result<()> {
         match &mut self.source {
-            Source::Mem { mem, seen, rows, after, done } => {
+            Source::Mem {
+                mem,
+                seen,
+                rows,
+                after,
+                done,
+            } => {
                 while self.row >= rows.len() && !*done {
                     let m = mem.borrow();
                     *rows = m.keys_after(after.as_deref(), MEM_KEYS, *seen);
@@ -135,7 +163,11 @@ impl Cursor {
                     self.row = 0;
                 }
             }
-            Source::Segment { segment, block, next_block } => {
+            Source::Segment {
+                segment,
+                block,
+                next_block,
+            } => {
                 while block.as_ref().is_none_or(|b| self.row >= b.rows) {
                     if *next_block >= segment.blocks(BY_KEY).len() {
                         *block = None;
@@ -161,9 +193,10 @@ impl Cursor {
     fn row(&self) -> Option<RowRef<'_>> {
         match &self.source {
             Source::Mem { rows, .. } => rows.get(self.row).map(RowRef::Mem),
-            Source::Segment { block, .. } => {
-                block.as_ref().filter(|b| self.row < b.rows).map(|b| RowRef::Block(b, self.row))
-            }
+            Source::Segment { block, .. } => block
+                .as_ref()
+                .filter(|b| self.row < b.rows)
+                .map(|b| RowRef::Block(b, self.row)),
         }
     }
 }
@@ -179,7 +212,11 @@ pub(crate) struct Merge {
 
 impl Merge {
     /// Over memtables (with each reader's bound) and segments.
-    pub fn new(mems: &[(SharedMem, u64)], segments: &[Rc<Segment>], columns: Option<Vec<ColumnId>>) -> Self {
+    pub fn new(
+        mems: &[(SharedMem, u64)],
+        segments: &[Rc<Segment>],
+        columns: Option<Vec<ColumnId>>,
+    ) -> Self {
         let mems = mems.iter().map(|(mem, seen)| Source::Mem {
             mem: mem.clone(),
             seen: *seen,
@@ -187,9 +224,21 @@ impl Merge {
             after: None,
             done: false,
         });
-        let segments = segments.iter().map(|s| Source::Segment { segment: s.clone(), block: None, next_block: 0 });
-        let cursors = mems.chain(segments).map(|source| Cursor { source, row: 0 }).collect();
-        Merge { cursors, columns, current: 0, started: false }
+        let segments = segments.iter().map(|s| Source::Segment {
+            segment: s.clone(),
+            block: None,
+            next_block: 0,
+        });
+        let cursors = mems
+            .chain(segments)
+            .map(|source| Cursor { source, row: 0 })
+            .collect();
+        Merge {
+            cursors,
+            columns,
+            current: 0,
+            started: false,
+        }
     }
 
     /// Steps to the next row; false at the end.
@@ -211,7 +260,10 @@ impl Merge {
             let Some(row) = cursor.row() else { continue };
             let (key, rev) = match row {
                 RowRef::Mem(v) => (&*v.key, v.rev),
-                RowRef::Block(b, r) => (block_key(b, r)?, Rev(block_i64(b, ColumnId::REV, r)? as u64)),
+                RowRef::Block(b, r) => (
+                    block_key(b, r)?,
+                    Rev(block_i64(b, ColumnId::REV, r)? as u64),
+                ),
             };
             let better = best.is_none_or(|(_, k, r)| key < k || (key == k && rev > r));
             if better {

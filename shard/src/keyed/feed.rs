@@ -23,7 +23,13 @@ use strandline_core::scan::{FeedRange, KeyedScan};
 const MEM_REVS: usize = 256;
 
 enum Lane {
-    Mem { mem: SharedMem, seen: u64, rows: VecDeque<Rc<Version>>, after: Rev, done: bool },
+    Mem {
+        mem: SharedMem,
+        seen: u64,
+        rows: VecDeque<Rc<Version>>,
+        after: Rev,
+        done: bool,
+    },
     Segment(SegmentLane),
 }
 
@@ -38,8 +44,16 @@ struct SegmentLane {
 
 impl SegmentLane {
     fn new(segment: Rc<Segment>, after: Rev) -> Self {
-        let next_block = segment.blocks(BY_REV).partition_point(|b| b.range.1 <= after.0 as i64);
-        SegmentLane { segment, index: None, row: 0, next_block, data: None }
+        let next_block = segment
+            .blocks(BY_REV)
+            .partition_point(|b| b.range.1 <= after.0 as i64);
+        SegmentLane {
+            segment,
+            index: None,
+            row: 0,
+            next_block,
+            data: None,
+        }
     }
 
     async fn fill(&mut self, after: Rev) -> Result<()> {
@@ -48,13 +62,22 @@ impl SegmentLane {
                 self.index = None;
                 return Ok(());
             }
-            let columns = [ColumnId::REV, ColumnId::DELETED, ColumnId::PLACE, ColumnId::NEXT];
+            let columns = [
+                ColumnId::REV,
+                ColumnId::DELETED,
+                ColumnId::PLACE,
+                ColumnId::NEXT,
+            ];
             let block = self.segment.read(BY_REV, self.next_block, &columns).await?;
             self.next_block += 1;
             let (mut low, mut high) = (0, block.rows);
             while low < high {
                 let mid = (low + high) / 2;
-                if block_i64(&block, ColumnId::REV, mid)? as u64 <= after.0 { low = mid + 1 } else { high = mid }
+                if block_i64(&block, ColumnId::REV, mid)? as u64 <= after.0 {
+                    low = mid + 1
+                } else {
+                    high = mid
+                }
             }
             self.row = low;
             self.index = Some(block);
@@ -63,7 +86,11 @@ impl SegmentLane {
     }
 
     fn number(&self, id: ColumnId) -> Result<Option<i64>> {
-        self.index.as_ref().filter(|b| self.row < b.rows).map(|b| block_i64(b, id, self.row)).transpose()
+        self.index
+            .as_ref()
+            .filter(|b| self.row < b.rows)
+            .map(|b| block_i64(b, id, self.row))
+            .transpose()
     }
 
     async fn load(&mut self, block: usize, columns: &[ColumnId]) -> Result<()> {
@@ -77,7 +104,13 @@ impl SegmentLane {
 impl Lane {
     async fn fill(&mut self, start: Rev) -> Result<()> {
         match self {
-            Lane::Mem { mem, seen, rows, after, done } => {
+            Lane::Mem {
+                mem,
+                seen,
+                rows,
+                after,
+                done,
+            } => {
                 while rows.is_empty() && !*done {
                     let (more, last) = mem.borrow().revs_after(*after, MEM_REVS, *seen);
                     rows.extend(more);
@@ -111,7 +144,11 @@ impl Lane {
 
 impl KeyedSnapshot {
     pub(super) async fn feed(
-        &self, scan: &KeyedScan, watermark: Rev, answer: &mut Answer, out: &mut dyn BatchSink,
+        &self,
+        scan: &KeyedScan,
+        watermark: Rev,
+        answer: &mut Answer,
+        out: &mut dyn BatchSink,
     ) -> Result<()> {
         let Some(feed) = scan.feed else { return Ok(()) };
         let last = feed.until.min(watermark);
@@ -119,7 +156,13 @@ impl KeyedSnapshot {
         columns.extend(answer.layout.user_columns());
         let mut lanes: Vec<Lane> = Vec::new();
         for (mem, seen) in &self.mems {
-            lanes.push(Lane::Mem { mem: mem.clone(), seen: *seen, rows: VecDeque::new(), after: feed.after, done: false });
+            lanes.push(Lane::Mem {
+                mem: mem.clone(),
+                seen: *seen,
+                rows: VecDeque::new(),
+                after: feed.after,
+                done: false,
+            });
         }
         for segment in &self.segments {
             if segment.info().max_rev > feed.after.0 {
@@ -137,8 +180,11 @@ impl KeyedSnapshot {
                     best = Some((i, rev));
                 }
             }
-            let Some((at, rev)) = best.filter(|(_, rev)| *rev <= last) else { return Ok(()) };
-            self.candidate(&mut lanes[at], rev, &feed, watermark, &columns, answer).await?;
+            let Some((at, rev)) = best.filter(|(_, rev)| *rev <= last) else {
+                return Ok(());
+            };
+            self.candidate(&mut lanes[at], rev, &feed, watermark, &columns, answer)
+                .await?;
             lanes[at].advance();
             if answer.full() || (answer.batch_ready() && !answer.send(out).await?) {
                 return Ok(());
@@ -152,11 +198,19 @@ impl KeyedSnapshot {
 
     /// Takes the lane's version into the answer, if it is the newest of its key that this reader may see.
     async fn candidate(
-        &self, lane: &mut Lane, rev: Rev, feed: &FeedRange, watermark: Rev, columns: &[ColumnId], answer: &mut Answer,
+        &self,
+        lane: &mut Lane,
+        rev: Rev,
+        feed: &FeedRange,
+        watermark: Rev,
+        columns: &[ColumnId],
+        answer: &mut Answer,
     ) -> Result<()> {
         match lane {
             Lane::Mem { rows, .. } => {
-                let Some(version) = rows.front().cloned() else { return Ok(()) };
+                let Some(version) = rows.front().cloned() else {
+                    return Ok(());
+                };
                 if feed.deleted.is_none_or(|d| d == version.deleted)
                     && !self.superseded(&version.key, rev, watermark, None).await?
                 {
@@ -165,14 +219,23 @@ impl KeyedSnapshot {
             }
             Lane::Segment(lane) => {
                 let number = |id| lane.number(id).map(Option::unwrap_or_default);
-                let (deleted, next) = (number(ColumnId::DELETED)? != 0, number(ColumnId::NEXT)? as u64);
+                let (deleted, next) = (
+                    number(ColumnId::DELETED)? != 0,
+                    number(ColumnId::NEXT)? as u64,
+                );
                 let (block, row) = place_of(number(ColumnId::PLACE)?);
-                if feed.deleted.is_some_and(|d| d != deleted) || (next != 0 && next <= watermark.0) {
+                if feed.deleted.is_some_and(|d| d != deleted) || (next != 0 && next <= watermark.0)
+                {
                     return Ok(());
                 }
                 lane.load(block, columns).await?;
-                let Some((_, data)) = &lane.data else { return Ok(()) };
-                if !self.superseded(block_key(data, row)?, rev, watermark, Some(&lane.segment)).await? {
+                let Some((_, data)) = &lane.data else {
+                    return Ok(());
+                };
+                if !self
+                    .superseded(block_key(data, row)?, rev, watermark, Some(&lane.segment))
+                    .await?
+                {
                     answer.row(RowRef::Block(data, row))?;
                 }
             }
@@ -181,7 +244,13 @@ impl KeyedSnapshot {
     }
 
     /// Whether a key has a version above `rev` and at or below the watermark, outside `own`.
-    async fn superseded(&self, key: &[u8], rev: Rev, watermark: Rev, own: Option<&Rc<Segment>>) -> Result<bool> {
+    async fn superseded(
+        &self,
+        key: &[u8],
+        rev: Rev,
+        watermark: Rev,
+        own: Option<&Rc<Segment>>,
+    ) -> Result<bool> {
         for (mem, seen) in &self.mems {
             let mem = mem.borrow();
             let mut versions = mem.versions(key, *seen);
@@ -197,7 +266,10 @@ impl KeyedSnapshot {
             {
                 continue;
             }
-            if find(segment, key, watermark).await?.is_some_and(|(_, _, r)| r > rev) {
+            if find(segment, key, watermark)
+                .await?
+                .is_some_and(|(_, _, r)| r > rev)
+            {
                 return Ok(true);
             }
         }

@@ -92,7 +92,9 @@ impl KeyedTable {
         if self.active.borrow().borrow().is_empty() {
             return false;
         }
-        let full = self.active.replace(Rc::new(RefCell::new(Memtable::default())));
+        let full = self
+            .active
+            .replace(Rc::new(RefCell::new(Memtable::default())));
         self.frozen.borrow_mut().push(full);
         true
     }
@@ -100,14 +102,22 @@ impl KeyedTable {
     /// Writes the oldest frozen memtable to a segment; `None`: there is none. Versions superseded at or below
     /// the watermark are left out.
     pub async fn flush(&self, watermark: Rev) -> Result<Option<FlushDone>> {
-        let Some(mem) = self.frozen.borrow().first().cloned() else { return Ok(None) };
+        let Some(mem) = self.frozen.borrow().first().cloned() else {
+            return Ok(None);
+        };
         let table = self.def.borrow().id;
         let (len, seen, lsn) = {
             let m = mem.borrow();
             (m.len(), m.seen(), m.lsns().1)
         };
         let writer = KeyedWriter::new(&self.env, &self.cx, table, Effort::Flush, len).await?;
-        let mut resolver = Resolver { writer, watermark, versions: Vec::new(), dropped: false, purge: None };
+        let mut resolver = Resolver {
+            writer,
+            watermark,
+            versions: Vec::new(),
+            dropped: false,
+            purge: None,
+        };
         let mut merge = Merge::new(&[(mem.clone(), seen)], &[], None);
         while merge.step().await? {
             let Some(row) = merge.row() else { break };
@@ -129,7 +139,9 @@ impl KeyedTable {
     /// Puts a flush in the place of its memtable.
     pub fn install_flush(&self, done: FlushDone) {
         self.raise_floor(done.floor);
-        self.frozen.borrow_mut().retain(|m| !Rc::ptr_eq(m, &done.mem));
+        self.frozen
+            .borrow_mut()
+            .retain(|m| !Rc::ptr_eq(m, &done.mem));
         self.segments.borrow_mut().extend(done.segments);
     }
 
@@ -142,16 +154,28 @@ impl KeyedTable {
     /// Segments of like size, when there are enough of them: each tier is four times the one below.
     pub fn pick_merge(&self) -> Option<MergeJob> {
         let mut tiers: BTreeMap<u32, Vec<Rc<Segment>>> = BTreeMap::new();
-        for s in self.segments.borrow().iter().filter(|s| s.bytes() < self.cx.limits.segment_bytes) {
-            tiers.entry(s.bytes().max(1).ilog2() / 2).or_default().push(s.clone());
+        for s in self
+            .segments
+            .borrow()
+            .iter()
+            .filter(|s| s.bytes() < self.cx.limits.segment_bytes)
+        {
+            tiers
+                .entry(s.bytes().max(1).ilog2() / 2)
+                .or_default()
+                .push(s.clone());
         }
         let fan_in = self.cx.limits.merge_fan_in as usize;
-        tiers.into_values().find(|t| t.len() >= fan_in).map(|inputs| MergeJob { inputs })
+        tiers
+            .into_values()
+            .find(|t| t.len() >= fan_in)
+            .map(|inputs| MergeJob { inputs })
     }
 
     /// Bytes of the segments that wait for a merge.
     pub fn merge_debt_bytes(&self) -> u64 {
-        self.pick_merge().map_or(0, |job| job.inputs.iter().map(|s| s.bytes()).sum())
+        self.pick_merge()
+            .map_or(0, |job| job.inputs.iter().map(|s| s.bytes()).sum())
     }
 
     /// Writes a merge.
@@ -160,22 +184,40 @@ impl KeyedTable {
     }
 
     async fn rewrite(
-        &self, inputs: &[Rc<Segment>], watermark: Rev, purge: Option<&PurgePlan>,
+        &self,
+        inputs: &[Rc<Segment>],
+        watermark: Rev,
+        purge: Option<&PurgePlan>,
     ) -> Result<MergeDone> {
         let table = self.def.borrow().id;
         let rows: u64 = inputs.iter().map(|s| s.info().rows).sum();
-        let flushes = inputs.iter().map(|s| s.info().flushes).fold((u64::MAX, 0), |a, b| (a.0.min(b.0), a.1.max(b.1)));
-        let writer = KeyedWriter::new(&self.env, &self.cx, table, Effort::Merge, rows as usize).await?;
-        let mut resolver = Resolver { writer, watermark, versions: Vec::new(), dropped: false, purge };
+        let flushes = inputs
+            .iter()
+            .map(|s| s.info().flushes)
+            .fold((u64::MAX, 0), |a, b| (a.0.min(b.0), a.1.max(b.1)));
+        let writer =
+            KeyedWriter::new(&self.env, &self.cx, table, Effort::Merge, rows as usize).await?;
+        let mut resolver = Resolver {
+            writer,
+            watermark,
+            versions: Vec::new(),
+            dropped: false,
+            purge,
+        };
         let mut outputs = Vec::new();
         let mut merge = Merge::new(&[], inputs, None);
         while merge.step().await? {
             let Some(row) = merge.row() else { break };
             // Split only between keys: the index of a segment answers for all its versions of a key.
-            let new_key = resolver.versions.last().is_none_or(|v| row.key().is_ok_and(|k| k != &*v.key));
+            let new_key = resolver
+                .versions
+                .last()
+                .is_none_or(|v| row.key().is_ok_and(|k| k != &*v.key));
             if new_key && resolver.writer.bytes() >= self.cx.limits.segment_bytes {
                 resolver.write().await?;
-                let next = KeyedWriter::new(&self.env, &self.cx, table, Effort::Merge, rows as usize).await?;
+                let next =
+                    KeyedWriter::new(&self.env, &self.cx, table, Effort::Merge, rows as usize)
+                        .await?;
                 let full = std::mem::replace(&mut resolver.writer, next);
                 outputs.extend(full.finish(flushes).await?);
             }
@@ -195,7 +237,9 @@ impl KeyedTable {
     pub fn install_merge(&self, done: MergeDone) -> Vec<Rc<Segment>> {
         self.raise_floor(done.floor);
         let mut segments = self.segments.borrow_mut();
-        let (old, mut kept): (Vec<_>, Vec<_>) = segments.drain(..).partition(|s| done.inputs.contains(&s.id()));
+        let (old, mut kept): (Vec<_>, Vec<_>) = segments
+            .drain(..)
+            .partition(|s| done.inputs.contains(&s.id()));
         kept.extend(done.outputs);
         kept.sort_by_key(|s| s.info().flushes);
         *segments = kept;
@@ -215,7 +259,9 @@ impl KeyedTable {
             let mut after = Rev(0);
             loop {
                 let (rows, last) = mem.borrow().revs_after(after, 1024, *seen);
-                rows.iter().filter(|v| v.deleted).for_each(|v| add(&v.key, v.rev));
+                rows.iter()
+                    .filter(|v| v.deleted)
+                    .for_each(|v| add(&v.key, v.rev));
                 let Some(last) = last else { break };
                 after = last;
                 self.env.breathe().await;
@@ -223,14 +269,26 @@ impl KeyedTable {
         }
         for segment in snapshot.segments.iter().filter(|s| s.info().tombstones > 0) {
             for (at, meta) in segment.blocks(BY_KEY).iter().enumerate() {
-                let none = meta.chunk(ColumnId::DELETED).and_then(|c| c.stats.as_ref()).is_some_and(|s| s.max == 0.0);
+                let none = meta
+                    .chunk(ColumnId::DELETED)
+                    .and_then(|c| c.stats.as_ref())
+                    .is_some_and(|s| s.max == 0.0);
                 if none {
                     continue;
                 }
-                let block = segment.read(BY_KEY, at, &[ColumnId::KEY, ColumnId::REV, ColumnId::DELETED]).await?;
+                let block = segment
+                    .read(
+                        BY_KEY,
+                        at,
+                        &[ColumnId::KEY, ColumnId::REV, ColumnId::DELETED],
+                    )
+                    .await?;
                 for row in 0..block.rows {
                     if block_i64(&block, ColumnId::DELETED, row)? != 0 {
-                        add(block_key(&block, row)?, Rev(block_i64(&block, ColumnId::REV, row)? as u64));
+                        add(
+                            block_key(&block, row)?,
+                            Rev(block_i64(&block, ColumnId::REV, row)? as u64),
+                        );
                     }
                 }
             }
@@ -243,7 +301,11 @@ impl KeyedTable {
     /// Writes every segment anew that holds a version of a purged key, without it. The memtables hold none:
     /// the caller has flushed.
     pub async fn purge(&self, plan: &PurgePlan, watermark: Rev) -> Result<MergeDone> {
-        let mut all = MergeDone { inputs: Vec::new(), outputs: Vec::new(), floor: None };
+        let mut all = MergeDone {
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            floor: None,
+        };
         for segment in self.segments() {
             let hit = plan.keys.keys().any(|k| segment.may_contain(hash64(k)));
             if hit {

@@ -82,14 +82,24 @@ impl KeyedTable {
     /// Takes the segments that the manifest names.
     pub async fn open_segments(&self, mut segments: Vec<Rc<Segment>>) -> Result<()> {
         segments.sort_by_key(|s| s.info().flushes);
-        self.flushes.set(segments.iter().map(|s| s.info().flushes.1).max().unwrap_or(0));
+        self.flushes.set(
+            segments
+                .iter()
+                .map(|s| s.info().flushes.1)
+                .max()
+                .unwrap_or(0),
+        );
         *self.segments.borrow_mut() = segments;
         Ok(())
     }
 
     /// Notes a version whose log record is on its way: the next compare-and-set sees it, readers do not.
     pub fn stage(&self, version: Rc<Version>) {
-        self.pending.borrow_mut().entry(version.key.clone()).or_default().push(version);
+        self.pending
+            .borrow_mut()
+            .entry(version.key.clone())
+            .or_default()
+            .push(version);
     }
 
     /// Its write failed.
@@ -111,18 +121,30 @@ impl KeyedTable {
 
     /// From the log, at a start.
     pub fn apply_replayed(&self, version: Version, lsn: Lsn) {
-        self.active.borrow().borrow_mut().insert(Rc::new(version), lsn);
+        self.active
+            .borrow()
+            .borrow_mut()
+            .insert(Rc::new(version), lsn);
     }
 
     /// The newest version of a key that is not in segments yet, staged ones included.
     pub fn newest_in_memory(&self, key: &[u8]) -> Option<Rc<Version>> {
-        if let Some(staged) = self.pending.borrow().get(key).and_then(|l| l.iter().max_by_key(|v| v.rev)) {
+        if let Some(staged) = self
+            .pending
+            .borrow()
+            .get(key)
+            .and_then(|l| l.iter().max_by_key(|v| v.rev))
+        {
             return Some(staged.clone());
         }
         if let Some(v) = self.active.borrow().borrow().newest_of(key) {
             return Some(v.clone());
         }
-        self.frozen.borrow().iter().rev().find_map(|m| m.borrow().newest_of(key).cloned())
+        self.frozen
+            .borrow()
+            .iter()
+            .rev()
+            .find_map(|m| m.borrow().newest_of(key).cloned())
     }
 
     /// The newest version of a key, wherever it is. A flush during the wait can hide one: the caller looks at
@@ -138,7 +160,12 @@ impl KeyedTable {
     pub fn snapshot(&self) -> KeyedSnapshot {
         let mut mems: Vec<SharedMem> = vec![self.active.borrow().clone()];
         mems.extend(self.frozen.borrow().iter().rev().cloned());
-        KeyedSnapshot::new(self.env.clone(), self.cx.limits.clone(), mems, self.segments.borrow().clone())
+        KeyedSnapshot::new(
+            self.env.clone(),
+            self.cx.limits.clone(),
+            mems,
+            self.segments.borrow().clone(),
+        )
     }
 
     /// Superseded versions up to here may be gone: a feed reader with an older watermark starts over.
@@ -147,7 +174,13 @@ impl KeyedTable {
     }
 
     /// Rows of this shard; see [`KeyedSnapshot::scan`].
-    pub async fn scan(&self, scan: &KeyedScan, watermark: Rev, def: &TableDef, out: &mut dyn BatchSink) -> Result<()> {
+    pub async fn scan(
+        &self,
+        scan: &KeyedScan,
+        watermark: Rev,
+        def: &TableDef,
+        out: &mut dyn BatchSink,
+    ) -> Result<()> {
         self.snapshot().scan(scan, watermark, def, out).await
     }
 
@@ -160,7 +193,12 @@ impl KeyedTable {
     pub fn memory_bytes(&self) -> MemoryUse {
         MemoryUse {
             active: self.active.borrow().borrow().memory_bytes(),
-            frozen: self.frozen.borrow().iter().map(|m| m.borrow().memory_bytes()).sum(),
+            frozen: self
+                .frozen
+                .borrow()
+                .iter()
+                .map(|m| m.borrow().memory_bytes())
+                .sum(),
             tails: 0,
         }
     }
@@ -168,7 +206,12 @@ impl KeyedTable {
     /// The first log record that only memory has.
     pub fn oldest_unflushed(&self) -> Option<Lsn> {
         let active = self.active.borrow().borrow().lsns().0;
-        self.frozen.borrow().iter().filter_map(|m| m.borrow().lsns().0).chain(active).min()
+        self.frozen
+            .borrow()
+            .iter()
+            .filter_map(|m| m.borrow().lsns().0)
+            .chain(active)
+            .min()
     }
 
     /// Segments, oldest first.
@@ -182,19 +225,15 @@ impl KeyedTable {
         let segments: u64 = self.segments.borrow().iter().map(|s| s.info().rows).sum();
         segments + (memory + self.active.borrow().borrow().len()) as u64
     }
-
-    /// Columns that the table has now.
-    pub(crate) fn user_columns(&self) -> Vec<ColumnId> {
-        let mut ids: Vec<ColumnId> = self.def.borrow().columns.iter().map(|c| c.id).collect();
-        ids.sort();
-        ids
-    }
 }
 
 /// Versions marked `first` and tombstones of a segment, from its statistics.
 pub(crate) fn segment_counts(segment: &Segment) -> (u64, u64) {
     let sum = |id: ColumnId| -> u64 {
-        let sums = segment.blocks(BY_KEY).iter().filter_map(|b| b.chunk(id)?.stats.as_ref());
+        let sums = segment
+            .blocks(BY_KEY)
+            .iter()
+            .filter_map(|b| b.chunk(id)?.stats.as_ref());
         sums.map(|s| s.sum as u64).sum()
     };
     (sum(ColumnId::FIRST), sum(ColumnId::DELETED))

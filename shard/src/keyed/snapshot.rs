@@ -33,16 +33,28 @@ pub struct KeyedSnapshot {
 }
 
 impl KeyedSnapshot {
-    pub(crate) fn new(env: Env, limits: Arc<Limits>, mems: Vec<SharedMem>, segments: Vec<Rc<Segment>>) -> Self {
+    pub(crate) fn new(
+        env: Env,
+        limits: Arc<Limits>,
+        mems: Vec<SharedMem>,
+        segments: Vec<Rc<Segment>>,
+    ) -> Self {
         let mut counts = (0, 0);
-        let mut add = |(first, deleted): (u64, u64)| counts = (counts.0 + first, counts.1 + deleted);
+        let mut add =
+            |(first, deleted): (u64, u64)| counts = (counts.0 + first, counts.1 + deleted);
         mems.iter().for_each(|m| add(m.borrow().counts()));
         segments.iter().for_each(|s| add(segment_counts(s)));
         let mems = mems.into_iter().map(|m| {
             let seen = m.borrow().seen();
             (m, seen)
         });
-        KeyedSnapshot { env, limits, mems: mems.collect(), segments, counts }
+        KeyedSnapshot {
+            env,
+            limits,
+            mems: mems.collect(),
+            segments,
+            counts,
+        }
     }
 
     /// Live rows and tombstones.
@@ -93,7 +105,11 @@ impl KeyedSnapshot {
     /// # Errors
     /// `XX001` from damaged segments; `54000` when a sort would hold more than `result_bytes`.
     pub async fn scan(
-        &self, scan: &KeyedScan, watermark: Rev, _def: &TableDef, out: &mut dyn BatchSink,
+        &self,
+        scan: &KeyedScan,
+        watermark: Rev,
+        _def: &TableDef,
+        out: &mut dyn BatchSink,
     ) -> Result<()> {
         let mut answer = Answer::new(scan, &self.limits);
         if scan.feed.is_some() {
@@ -116,11 +132,16 @@ impl KeyedSnapshot {
     }
 
     async fn merge_rows(
-        &self, filter: Option<&KeyedFilter>, answer: &mut Answer, out: &mut dyn BatchSink,
+        &self,
+        filter: Option<&KeyedFilter>,
+        answer: &mut Answer,
+        out: &mut dyn BatchSink,
     ) -> Result<()> {
         let mut columns = vec![ColumnId::KEY, ColumnId::REV, ColumnId::DELETED];
         columns.extend(answer.layout.user_columns());
-        if let Some(KeyedFilter::Compare { column, .. } | KeyedFilter::IsNull { column, .. }) = filter {
+        if let Some(KeyedFilter::Compare { column, .. } | KeyedFilter::IsNull { column, .. }) =
+            filter
+        {
             columns.push(*column);
         }
         columns.sort();
@@ -173,18 +194,28 @@ fn matches(filter: &KeyedFilter, row: RowRef<'_>) -> bool {
 }
 
 /// Where the newest version of a key at or below `watermark` stands in a segment: block, row, x_rev.
-pub(crate) async fn find(segment: &Segment, key: &[u8], watermark: Rev) -> Result<Option<(usize, usize, Rev)>> {
+pub(crate) async fn find(
+    segment: &Segment,
+    key: &[u8],
+    watermark: Rev,
+) -> Result<Option<(usize, usize, Rev)>> {
     let blocks = segment.blocks(BY_KEY);
     let mut at = blocks.partition_point(|b| &*b.last_key < key);
     while let Some(meta) = blocks.get(at) {
         if &*meta.first_key > key {
             return Ok(None);
         }
-        let block = segment.read(BY_KEY, at, &[ColumnId::KEY, ColumnId::REV]).await?;
+        let block = segment
+            .read(BY_KEY, at, &[ColumnId::KEY, ColumnId::REV])
+            .await?;
         let (mut low, mut high) = (0, block.rows);
         while low < high {
             let mid = (low + high) / 2;
-            if block_key(&block, mid)? < key { low = mid + 1 } else { high = mid }
+            if block_key(&block, mid)? < key {
+                low = mid + 1
+            } else {
+                high = mid
+            }
         }
         while low < block.rows && block_key(&block, low)? == key {
             let rev = Rev(block_i64(&block, ColumnId::REV, low)? as u64);
@@ -221,14 +252,20 @@ pub(crate) struct Answer {
 impl Answer {
     fn new(scan: &KeyedScan, limits: &Arc<Limits>) -> Self {
         let layout = ScanLayout::of(scan);
-        let found_in_order = if scan.feed.is_some() { NaturalOrder::Rev } else { NaturalOrder::Key };
+        let found_in_order = if scan.feed.is_some() {
+            NaturalOrder::Rev
+        } else {
+            NaturalOrder::Key
+        };
         Answer {
             builders: layout.builders(),
             count_only: scan.count,
             counted: 0,
             rows: 0,
             sent: 0,
-            most: scan.limit.map_or(u64::MAX, |l| l.saturating_add(scan.offset)),
+            most: scan
+                .limit
+                .map_or(u64::MAX, |l| l.saturating_add(scan.offset)),
             sorts: layout.natural() != found_in_order,
             bytes: 0,
             limits: limits.clone(),
@@ -246,8 +283,9 @@ impl Answer {
         for (builder, column) in self.builders.iter_mut().zip(self.layout.columns()) {
             match column {
                 KeyedColumn::Xid => {
-                    let key = <[u8; 16]>::try_from(row.key()?)
-                        .map_err(|_| Error::corrupted("a row of a rows table has a key that is no xid"))?;
+                    let key = <[u8; 16]>::try_from(row.key()?).map_err(|_| {
+                        Error::corrupted("a row of a rows table has a key that is no xid")
+                    })?;
                     builder.push(Cell::Str(&Xid::from_bytes(key).to_string()));
                 }
                 KeyedColumn::Rev => builder.push(Cell::I64(row.rev()?.0 as i64)),
@@ -270,7 +308,11 @@ impl Answer {
             if self.bytes as u64 > self.limits.result_bytes {
                 return Err(self
                     .limits
-                    .exceeded("result_bytes", SqlState::ProgramLimitExceeded, "the rows to be sorted")
+                    .exceeded(
+                        "result_bytes",
+                        SqlState::ProgramLimitExceeded,
+                        "the rows to be sorted",
+                    )
                     .hint("use LIMIT, or the order in which rows are stored"));
             }
         }
@@ -295,7 +337,10 @@ impl Answer {
         let builders = std::mem::replace(&mut self.builders, self.layout.builders());
         let rows = std::mem::take(&mut self.rows);
         self.bytes = 0;
-        Batch { rows, columns: builders.into_iter().map(ColumnBuilder::finish).collect() }
+        Batch {
+            rows,
+            columns: builders.into_iter().map(ColumnBuilder::finish).collect(),
+        }
     }
 
     /// Whether the answer needs no more rows.
@@ -332,7 +377,9 @@ impl Answer {
         }
         if self.sorts {
             let batch = self.take();
-            let sorted = self.layout.sorted(&batch, usize::try_from(self.most).unwrap_or(usize::MAX));
+            let sorted = self
+                .layout
+                .sorted(&batch, usize::try_from(self.most).unwrap_or(usize::MAX));
             drop(batch);
             let all = self.layout.columns().len();
             let mut from = 0;

@@ -17,7 +17,13 @@ const A: ColumnId = ColumnId(64);
 const B: ColumnId = ColumnId(65);
 
 fn def() -> Arc<TableDef> {
-    let column = |id, name: &str, label| ColumnDef { id, name: name.into(), label, fill: Fill::None, declared: true };
+    let column = |id, name: &str, label| ColumnDef {
+        id,
+        name: name.into(),
+        label,
+        fill: Fill::None,
+        declared: true,
+    };
     Arc::new(TableDef {
         id: TableId(1),
         name: "t".into(),
@@ -29,7 +35,11 @@ fn def() -> Arc<TableDef> {
 }
 
 fn limits() -> Arc<Limits> {
-    Arc::new(Limits { block_rows: 4, merge_fan_in: 2, ..Limits::default() })
+    Arc::new(Limits {
+        block_rows: 4,
+        merge_fan_in: 2,
+        ..Limits::default()
+    })
 }
 
 fn context(limits: &Arc<Limits>) -> StoreContext {
@@ -86,7 +96,10 @@ fn value(v: &Version, id: ColumnId) -> Value {
 
 impl Bench {
     fn newest(&self, key: &[u8], at: Rev) -> Option<&Version> {
-        self.model.iter().filter(|v| &*v.key == key && v.rev <= at).max_by_key(|v| v.rev)
+        self.model
+            .iter()
+            .filter(|v| &*v.key == key && v.rev <= at)
+            .max_by_key(|v| v.rev)
     }
     fn keys(&self) -> Vec<Box<[u8]>> {
         let mut keys: Vec<_> = self.model.iter().map(|v| v.key.clone()).collect();
@@ -100,7 +113,10 @@ impl Bench {
         version.rev = Rev(self.next);
         let shared = Rc::new(version.clone());
         self.table.stage(shared.clone());
-        assert_eq!(self.table.newest_in_memory(&version.key).map(|v| v.rev), Some(version.rev));
+        assert_eq!(
+            self.table.newest_in_memory(&version.key).map(|v| v.rev),
+            Some(version.rev)
+        );
         self.table.apply(shared, Lsn(self.lsn));
         self.model.push(version);
     }
@@ -118,7 +134,9 @@ impl Bench {
     async fn step(&mut self, step: Step) {
         match step {
             Step::Insert { a, b } => {
-                let xid = Xid(0x0190_0000_0000_0000_0000_0000_0000_0000 + u128::from(self.next * 7919 % 1000));
+                let xid =
+                    Xid(0x0190_0000_0000_0000_0000_0000_0000_0000
+                        + u128::from(self.next * 7919 % 1000));
                 if self.newest(&xid.to_bytes(), Rev::MAX).is_some() {
                     return;
                 }
@@ -126,17 +144,34 @@ impl Bench {
                 values.extend(a.map(|a| (A, Value::F64(f64::from(a)))));
                 values.extend(b.map(|b| (B, Value::str(format!("b{b}")))));
                 let key = Box::new(xid.to_bytes());
-                self.write(Version { key, rev: Rev(0), deleted: false, first: true, values });
+                self.write(Version {
+                    key,
+                    rev: Rev(0),
+                    deleted: false,
+                    first: true,
+                    values,
+                });
             }
             Step::Update { row, a } => {
                 if let Some(old) = self.pick(row) {
-                    let values = strandline_core::keyed::with_values(&old.values, &[(A, Value::F64(f64::from(a)))]);
-                    self.write(Version { first: false, values, ..old });
+                    let values = strandline_core::keyed::with_values(
+                        &old.values,
+                        &[(A, Value::F64(f64::from(a)))],
+                    );
+                    self.write(Version {
+                        first: false,
+                        values,
+                        ..old
+                    });
                 }
             }
             Step::Delete { row } => {
                 if let Some(old) = self.pick(row) {
-                    self.write(Version { first: false, deleted: true, ..old });
+                    self.write(Version {
+                        first: false,
+                        deleted: true,
+                        ..old
+                    });
                 }
             }
             Step::Freeze => {
@@ -151,18 +186,27 @@ impl Bench {
             }
             Step::Vacuum => {
                 let plan = self.table.purgeable(self.watermark).await.unwrap();
-                let model = self.model.iter().filter(|v| v.deleted && v.rev <= self.watermark);
+                let model = self
+                    .model
+                    .iter()
+                    .filter(|v| v.deleted && v.rev <= self.watermark);
                 assert_eq!(plan.count, model.clone().count() as u64);
                 assert_eq!(plan.max_rev, model.map(|v| v.rev).max().unwrap_or(Rev(0)));
                 self.flush_all().await;
                 let done = self.table.purge(&plan, self.watermark).await.unwrap();
                 self.table.install_merge(done);
-                let gone: Vec<Box<[u8]>> =
-                    self.model.iter().filter(|v| v.deleted && v.rev <= self.watermark).map(|v| v.key.clone()).collect();
+                let gone: Vec<Box<[u8]>> = self
+                    .model
+                    .iter()
+                    .filter(|v| v.deleted && v.rev <= self.watermark)
+                    .map(|v| v.key.clone())
+                    .collect();
                 self.model.retain(|v| !gone.contains(&v.key));
             }
             Step::Watermark(back) => {
-                self.watermark = self.watermark.max(Rev(self.next.saturating_sub(u64::from(back))));
+                self.watermark = self
+                    .watermark
+                    .max(Rev(self.next.saturating_sub(u64::from(back))));
             }
             Step::Reopen => {
                 self.flush_all().await;
@@ -171,7 +215,11 @@ impl Bench {
                 let table = KeyedTable::new(self.env.clone(), def(), fresh.clone());
                 let mut segments = Vec::new();
                 for s in self.table.segments() {
-                    segments.push(Segment::open(&self.env, "seg", s.id(), fresh.cache.clone()).await.unwrap());
+                    segments.push(
+                        Segment::open(&self.env, "seg", s.id(), fresh.cache.clone())
+                            .await
+                            .unwrap(),
+                    );
                 }
                 table.open_segments(segments).await.unwrap();
                 table.resolve_floor.set(self.table.resolve_floor.get());
@@ -180,9 +228,16 @@ impl Bench {
         }
     }
 
-    async fn rows(&self, scan: &KeyedScan, watermark: Rev) -> Vec<(String, u64, bool, Value, Value)> {
+    async fn rows(
+        &self,
+        scan: &KeyedScan,
+        watermark: Rev,
+    ) -> Vec<(String, u64, bool, Value, Value)> {
         let mut out = Collect::default();
-        self.table.scan(scan, watermark, &def(), &mut out).await.unwrap();
+        self.table
+            .scan(scan, watermark, &def(), &mut out)
+            .await
+            .unwrap();
         let layout = ScanLayout::of(scan);
         let mut rows = Vec::new();
         for batch in out.batches {
@@ -194,15 +249,27 @@ impl Bench {
                     C::Str(s) => Value::str(s),
                     _ => Value::Null,
                 };
-                let (C::Str(xid), C::I64(rev), C::I64(deleted)) = (cell(0), cell(1), cell(2)) else { panic!() };
-                rows.push((xid.to_string(), rev as u64, deleted != 0, owned(cell(3)), owned(cell(4))));
+                let (C::Str(xid), C::I64(rev), C::I64(deleted)) = (cell(0), cell(1), cell(2))
+                else {
+                    panic!()
+                };
+                rows.push((
+                    xid.to_string(),
+                    rev as u64,
+                    deleted != 0,
+                    owned(cell(3)),
+                    owned(cell(4)),
+                ));
             }
         }
         rows
     }
 
     fn expected(&self, at: Rev, tombstones: bool) -> Vec<(String, u64, bool, Value, Value)> {
-        let rows = self.keys().into_iter().filter_map(|k| self.newest(&k, at).cloned());
+        let rows = self
+            .keys()
+            .into_iter()
+            .filter_map(|k| self.newest(&k, at).cloned());
         rows.filter(|v| tombstones || !v.deleted)
             .map(|v| {
                 let xid = Xid::from_bytes(v.key[..].try_into().unwrap()).to_string();
@@ -215,18 +282,44 @@ impl Bench {
         let all = self.expected(Rev::MAX, false);
         let plain = scan(None, None, Vec::new());
         assert_eq!(self.rows(&plain, self.watermark).await, all);
-        assert_eq!(self.rows(&KeyedScan { limit: Some(3), offset: 1, ..plain.clone() }, self.watermark).await, all[..all.len().min(4)]);
+        assert_eq!(
+            self.rows(
+                &KeyedScan {
+                    limit: Some(3),
+                    offset: 1,
+                    ..plain.clone()
+                },
+                self.watermark
+            )
+            .await,
+            all[..all.len().min(4)]
+        );
         let live = all.len() as u64;
         let dead = self.expected(Rev::MAX, true).len() as u64 - live;
         assert_eq!(self.table.counts().await.unwrap(), (live, dead));
         let mut counted = Collect::default();
-        self.table.scan(&KeyedScan { count: true, ..plain.clone() }, self.watermark, &def(), &mut counted).await.unwrap();
+        self.table
+            .scan(
+                &KeyedScan {
+                    count: true,
+                    ..plain.clone()
+                },
+                self.watermark,
+                &def(),
+                &mut counted,
+            )
+            .await
+            .unwrap();
         assert_eq!(counted.batches[0].columns[0].cell(0), C::I64(live as i64));
 
         // Filters and orders.
         for value in [-2.0, 0.0, 3.0] {
             for op in [CmpOp::Eq, CmpOp::Lt, CmpOp::Ge] {
-                let filter = KeyedFilter::Compare { column: A, op, value: Value::F64(value) };
+                let filter = KeyedFilter::Compare {
+                    column: A,
+                    op,
+                    value: Value::F64(value),
+                };
                 let mut want: Vec<_> = all
                     .iter()
                     .filter(|r| matches!(r.3, Value::F64(x) if op.holds(x.partial_cmp(&value).unwrap())))
@@ -235,22 +328,52 @@ impl Bench {
                 if op != CmpOp::Eq {
                     want.sort_by(|a, b| number(&a.3).total_cmp(&number(&b.3)).then(a.0.cmp(&b.0)));
                 }
-                let got = self.rows(&scan(Some(filter.clone()), None, Vec::new()), self.watermark).await;
+                let got = self
+                    .rows(
+                        &scan(Some(filter.clone()), None, Vec::new()),
+                        self.watermark,
+                    )
+                    .await;
                 assert_eq!(got, want);
-                let limited = KeyedScan { limit: Some(2), ..scan(Some(filter), None, Vec::new()) };
-                assert_eq!(self.rows(&limited, self.watermark).await, want[..want.len().min(2)]);
+                let limited = KeyedScan {
+                    limit: Some(2),
+                    ..scan(Some(filter), None, Vec::new())
+                };
+                assert_eq!(
+                    self.rows(&limited, self.watermark).await,
+                    want[..want.len().min(2)]
+                );
             }
         }
-        let nulls = KeyedFilter::IsNull { column: B, negated: false };
+        let nulls = KeyedFilter::IsNull {
+            column: B,
+            negated: false,
+        };
         let want: Vec<_> = all.iter().filter(|r| r.4.is_null()).cloned().collect();
-        assert_eq!(self.rows(&scan(Some(nulls), None, Vec::new()), self.watermark).await, want);
-        let by_b = KeyedOrder { column: KeyedColumn::User(B, Kind::Str), descending: true, nulls_first: true };
+        assert_eq!(
+            self.rows(&scan(Some(nulls), None, Vec::new()), self.watermark)
+                .await,
+            want
+        );
+        let by_b = KeyedOrder {
+            column: KeyedColumn::User(B, Kind::Str),
+            descending: true,
+            nulls_first: true,
+        };
         let mut want = all.clone();
         want.sort_by(|a, b| text(&b.4).cmp(&text(&a.4)).then(a.0.cmp(&b.0)));
-        assert_eq!(self.rows(&scan(None, None, vec![by_b]), self.watermark).await, want);
+        assert_eq!(
+            self.rows(&scan(None, None, vec![by_b]), self.watermark)
+                .await,
+            want
+        );
         if let Some(row) = all.first() {
             let one = KeyedFilter::XidEq(Xid::parse(&row.0).unwrap());
-            assert_eq!(self.rows(&scan(Some(one), None, Vec::new()), self.watermark).await, std::slice::from_ref(row));
+            assert_eq!(
+                self.rows(&scan(Some(one), None, Vec::new()), self.watermark)
+                    .await,
+                std::slice::from_ref(row)
+            );
         }
 
         // The feed at the watermark, and at any that no flush has passed.
@@ -262,16 +385,38 @@ impl Bench {
             let mut want = self.expected(at, true);
             want.sort_by_key(|r| r.1);
             for after in [0, self.next / 2, self.next.saturating_sub(2)] {
-                let feed = FeedRange { after: Rev(after), after_given: true, until: Rev::MAX, deleted: None, watermark: at };
+                let feed = FeedRange {
+                    after: Rev(after),
+                    after_given: true,
+                    until: Rev::MAX,
+                    deleted: None,
+                    watermark: at,
+                };
                 let want: Vec<_> = want.iter().filter(|r| r.1 > after).cloned().collect();
-                let page = KeyedScan { limit: Some(3), ..scan(None, Some(feed), Vec::new()) };
+                let page = KeyedScan {
+                    limit: Some(3),
+                    ..scan(None, Some(feed), Vec::new())
+                };
                 assert_eq!(self.rows(&page, at).await, want[..want.len().min(3)]);
-                assert_eq!(self.rows(&scan(None, Some(feed), Vec::new()), at).await, want);
+                assert_eq!(
+                    self.rows(&scan(None, Some(feed), Vec::new()), at).await,
+                    want
+                );
                 for deleted in [true, false] {
-                    let feed = FeedRange { deleted: Some(deleted), until: Rev(self.next / 2 + 2), ..feed };
-                    let want: Vec<_> =
-                        want.iter().filter(|r| r.2 == deleted && r.1 <= self.next / 2 + 2).cloned().collect();
-                    assert_eq!(self.rows(&scan(None, Some(feed), Vec::new()), at).await, want);
+                    let feed = FeedRange {
+                        deleted: Some(deleted),
+                        until: Rev(self.next / 2 + 2),
+                        ..feed
+                    };
+                    let want: Vec<_> = want
+                        .iter()
+                        .filter(|r| r.2 == deleted && r.1 <= self.next / 2 + 2)
+                        .cloned()
+                        .collect();
+                    assert_eq!(
+                        self.rows(&scan(None, Some(feed), Vec::new()), at).await,
+                        want
+                    );
                 }
             }
         }
@@ -279,11 +424,19 @@ impl Bench {
 }
 
 fn number(v: &Value) -> f64 {
-    if let Value::F64(x) = v { *x } else { f64::INFINITY }
+    if let Value::F64(x) = v {
+        *x
+    } else {
+        f64::INFINITY
+    }
 }
 /// NULL sorts above all text, so that in reverse it comes first.
 fn text(v: &Value) -> (bool, String) {
-    if let Value::Str(s) = v { (false, s.to_string()) } else { (true, String::new()) }
+    if let Value::Str(s) = v {
+        (false, s.to_string())
+    } else {
+        (true, String::new())
+    }
 }
 
 fn scan(filter: Option<KeyedFilter>, feed: Option<FeedRange>, order: Vec<KeyedOrder>) -> KeyedScan {
@@ -336,9 +489,22 @@ fn a_reader_keeps_its_picture_while_the_table_moves_on() {
     block_on(async {
         env.disk.create_dir_all("seg").await.unwrap();
         let table = KeyedTable::new(env.clone(), def(), context(&limits));
-        let mut bench = Bench { table, env: env.clone(), limits, model: Vec::new(), watermark: Rev(0), next: 0, lsn: 0 };
+        let mut bench = Bench {
+            table,
+            env: env.clone(),
+            limits,
+            model: Vec::new(),
+            watermark: Rev(0),
+            next: 0,
+            lsn: 0,
+        };
         for _ in 0..40 {
-            bench.step(Step::Insert { a: Some(1), b: None }).await;
+            bench
+                .step(Step::Insert {
+                    a: Some(1),
+                    b: None,
+                })
+                .await;
         }
         let before = bench.expected(Rev::MAX, false);
         let snapshot = bench.table.snapshot();
@@ -350,7 +516,10 @@ fn a_reader_keeps_its_picture_while_the_table_moves_on() {
         bench.step(Step::Flush).await;
         bench.step(Step::Vacuum).await;
         let mut out = Collect::default();
-        snapshot.scan(&scan(None, None, Vec::new()), Rev(40), &def(), &mut out).await.unwrap();
+        snapshot
+            .scan(&scan(None, None, Vec::new()), Rev(40), &def(), &mut out)
+            .await
+            .unwrap();
         let rows: usize = out.batches.iter().map(|b| b.rows).sum();
         assert_eq!(rows, before.len());
         bench.check().await;

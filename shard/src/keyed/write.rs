@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use strandline_core::codec::Effort;
 use strandline_core::error::Result;
-use strandline_core::format::block::{Bitmap, Block, BlockColumn, BlockData, Presence, SegmentInfo, SegmentKind};
+use strandline_core::format::block::{
+    Bitmap, Block, BlockColumn, BlockData, Presence, SegmentInfo, SegmentKind,
+};
 use strandline_core::ids::{ColumnId, SegmentId, TableId};
 use strandline_core::io::Env;
 use strandline_core::keyed::Version;
@@ -24,7 +26,10 @@ fn place(block: usize, row: usize) -> i64 {
 }
 /// Block and row of a place.
 pub(crate) fn place_of(place: i64) -> (usize, usize) {
-    ((place >> PLACE_ROW_BITS) as usize, (place & ((1 << PLACE_ROW_BITS) - 1)) as usize)
+    (
+        (place >> PLACE_ROW_BITS) as usize,
+        (place & ((1 << PLACE_ROW_BITS) - 1)) as usize,
+    )
 }
 
 struct IndexRow {
@@ -50,12 +55,26 @@ pub(crate) struct KeyedWriter {
 }
 
 fn info(table: TableId) -> SegmentInfo {
-    SegmentInfo { kind: SegmentKind::Keyed, table, flushes: (0, 0), rows: 0, range: (0, 0), max_rev: 0, tombstones: 0 }
+    SegmentInfo {
+        kind: SegmentKind::Keyed,
+        table,
+        flushes: (0, 0),
+        rows: 0,
+        range: (0, 0),
+        max_rev: 0,
+        tombstones: 0,
+    }
 }
 
 impl KeyedWriter {
     /// Begins a segment.
-    pub async fn new(env: &Env, cx: &StoreContext, table: TableId, effort: Effort, keys: usize) -> Result<Self> {
+    pub async fn new(
+        env: &Env,
+        cx: &StoreContext,
+        table: TableId,
+        effort: Effort,
+        keys: usize,
+    ) -> Result<Self> {
         let id = cx.take_segment_id();
         let sink = SegmentSink::create(env, &cx.dir, id, info(table)).await?;
         let sink = sink.with_effort(effort).with_key_bound(keys);
@@ -105,9 +124,17 @@ impl KeyedWriter {
 
     async fn write_block(&mut self) -> Result<()> {
         let rows = std::mem::take(&mut self.buffer);
-        let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Ok(()) };
-        let numbers = |f: &dyn Fn(&Version) -> i64| BlockData::I64(rows.iter().map(|v| f(v)).collect());
-        let all = |id, data| BlockColumn { id, presence: Presence::All, data, edges_ts: None };
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+            return Ok(());
+        };
+        let numbers =
+            |f: &dyn Fn(&Version) -> i64| BlockData::I64(rows.iter().map(|v| f(v)).collect());
+        let all = |id, data| BlockColumn {
+            id,
+            presence: Presence::All,
+            data,
+            edges_ts: None,
+        };
         let mut keys = StrVec::with_capacity(rows.len());
         rows.iter().for_each(|v| keys.push_bytes(&v.key));
         let mut columns = vec![
@@ -141,10 +168,19 @@ impl KeyedWriter {
         }
         let rows = self.index.len() as u64;
         self.index.sort_unstable_by_key(|r| r.rev);
-        let range = (self.index[0].rev as i64, self.index[self.index.len() - 1].rev as i64);
+        let range = (
+            self.index[0].rev as i64,
+            self.index[self.index.len() - 1].rev as i64,
+        );
         for part in self.index.chunks(self.cx.limits.block_rows as usize) {
-            let numbers = |f: &dyn Fn(&IndexRow) -> i64| BlockData::I64(part.iter().map(f).collect());
-            let all = |id, data| BlockColumn { id, presence: Presence::All, data, edges_ts: None };
+            let numbers =
+                |f: &dyn Fn(&IndexRow) -> i64| BlockData::I64(part.iter().map(f).collect());
+            let all = |id, data| BlockColumn {
+                id,
+                presence: Presence::All,
+                data,
+                edges_ts: None,
+            };
             let (first, last) = (part[0].rev, part[part.len() - 1].rev);
             let block = Block {
                 section: BY_REV,
@@ -171,7 +207,9 @@ impl KeyedWriter {
             ..info(self.table)
         };
         self.sink.finish(info).await?;
-        Segment::open(&self.env, &self.cx.dir, self.id, self.cx.cache.clone()).await.map(Some)
+        Segment::open(&self.env, &self.cx.dir, self.id, self.cx.cache.clone())
+            .await
+            .map(Some)
     }
 }
 
@@ -204,7 +242,11 @@ fn user_columns(rows: &[Rc<Version>]) -> Vec<BlockColumn> {
         .into_iter()
         .map(|(id, (bits, cells))| BlockColumn {
             id,
-            presence: if bits.count_ones() == rows.len() { Presence::All } else { Presence::Some(bits) },
+            presence: if bits.count_ones() == rows.len() {
+                Presence::All
+            } else {
+                Presence::Some(bits)
+            },
             data: match cells {
                 Cells::F64(v) => BlockData::F64(v),
                 Cells::Str(v) => BlockData::Str(v),

@@ -32,7 +32,11 @@ enum NameOp {
     Add(String, InodeId),
     Remove(String),
     /// A rename: one step, whatever a crash keeps.
-    Move { from: String, to: String, inode: InodeId },
+    Move {
+        from: String,
+        to: String,
+        inode: InodeId,
+    },
 }
 
 impl NameOp {
@@ -90,7 +94,8 @@ pub struct SimDisk {
 }
 
 fn dir_of(path: &str) -> String {
-    path.rsplit_once('/').map_or(String::new(), |(d, _)| d.to_string())
+    path.rsplit_once('/')
+        .map_or(String::new(), |(d, _)| d.to_string())
 }
 
 fn not_found(path: &str) -> io::Error {
@@ -130,7 +135,9 @@ impl SimDisk {
         for (_, ops) in std::mem::take(&mut state.pending_names) {
             // The directory's own order holds: a prefix of its changes is on the disk.
             let kept = rng.below(ops.len() as u64 + 1) as usize;
-            ops.into_iter().take(kept).for_each(|op| op.apply(&mut state.durable_names));
+            ops.into_iter()
+                .take(kept)
+                .for_each(|op| op.apply(&mut state.durable_names));
         }
         state.names = state.durable_names.clone();
         for inode in state.inodes.values_mut() {
@@ -162,19 +169,32 @@ impl SimDisk {
     /// Every byte of every file as readers see it, for a look at what is still there.
     pub fn contains(&self, needle: &[u8]) -> bool {
         let state = self.state.borrow();
-        state.names.values().any(|i| state.inodes[i].cached.windows(needle.len()).any(|w| w == needle))
+        state.names.values().any(|i| {
+            state.inodes[i]
+                .cached
+                .windows(needle.len())
+                .any(|w| w == needle)
+        })
     }
 
     fn add_name(&self, path: &str, inode: InodeId) {
         let mut state = self.state.borrow_mut();
         state.names.insert(path.to_string(), inode);
-        state.pending_names.entry(dir_of(path)).or_default().push(NameOp::Add(path.to_string(), inode));
+        state
+            .pending_names
+            .entry(dir_of(path))
+            .or_default()
+            .push(NameOp::Add(path.to_string(), inode));
     }
 
     fn remove_name(&self, path: &str) -> Option<InodeId> {
         let mut state = self.state.borrow_mut();
         let inode = state.names.remove(path)?;
-        state.pending_names.entry(dir_of(path)).or_default().push(NameOp::Remove(path.to_string()));
+        state
+            .pending_names
+            .entry(dir_of(path))
+            .or_default()
+            .push(NameOp::Remove(path.to_string()));
         Some(inode)
     }
 }
@@ -189,7 +209,11 @@ pub struct SimMount {
 impl SimMount {
     /// The disk as a process started now sees it, with `root` in front of every path.
     pub fn new(disk: Rc<SimDisk>, root: &str) -> Rc<Self> {
-        Rc::new(SimMount { epoch: disk.epoch.get(), disk, root: root.to_string() })
+        Rc::new(SimMount {
+            epoch: disk.epoch.get(),
+            disk,
+            root: root.to_string(),
+        })
     }
     fn path(&self, path: &str) -> String {
         match (self.root.as_str(), path) {
@@ -206,12 +230,21 @@ impl SimMount {
         Ok(())
     }
     fn file(&self, inode: InodeId, mode: FileMode) -> Rc<dyn File> {
-        Rc::new(SimFile { disk: self.disk.clone(), epoch: self.epoch, inode, mode })
+        Rc::new(SimFile {
+            disk: self.disk.clone(),
+            epoch: self.epoch,
+            inode,
+            mode,
+        })
     }
 }
 
 impl Disk for SimMount {
-    fn create<'a>(&'a self, path: &'a str, mode: FileMode) -> LocalFuture<'a, io::Result<Rc<dyn File>>> {
+    fn create<'a>(
+        &'a self,
+        path: &'a str,
+        mode: FileMode,
+    ) -> LocalFuture<'a, io::Result<Rc<dyn File>>> {
         Box::pin(async move {
             self.op().await?;
             let no_space = self.disk.faults.get().no_space;
@@ -230,11 +263,22 @@ impl Disk for SimMount {
             Ok(self.file(inode, mode))
         })
     }
-    fn open<'a>(&'a self, path: &'a str, mode: FileMode) -> LocalFuture<'a, io::Result<Rc<dyn File>>> {
+    fn open<'a>(
+        &'a self,
+        path: &'a str,
+        mode: FileMode,
+    ) -> LocalFuture<'a, io::Result<Rc<dyn File>>> {
         Box::pin(async move {
             self.op().await?;
             let path = self.path(path);
-            let inode = self.disk.state.borrow().names.get(&path).copied().ok_or_else(|| not_found(&path))?;
+            let inode = self
+                .disk
+                .state
+                .borrow()
+                .names
+                .get(&path)
+                .copied()
+                .ok_or_else(|| not_found(&path))?;
             Ok(self.file(inode, mode))
         })
     }
@@ -246,26 +290,44 @@ impl Disk for SimMount {
             if let Some(inode) = renamed {
                 let mut state = self.disk.state.borrow_mut();
                 state.names.insert(to.clone(), inode);
-                state.pending_names.entry(dir_of(&to)).or_default().push(NameOp::Move { from, to, inode });
+                state
+                    .pending_names
+                    .entry(dir_of(&to))
+                    .or_default()
+                    .push(NameOp::Move { from, to, inode });
                 return Ok(());
             }
             // A directory: every path below it moves, durably at once (its inode does not change).
             let mut state = self.disk.state.borrow_mut();
-            let State { names, durable_names, pending_names, dirs, .. } = &mut *state;
+            let State {
+                names,
+                durable_names,
+                pending_names,
+                dirs,
+                ..
+            } = &mut *state;
             let prefix = format!("{from}/");
             let moved = |p: &str| p.strip_prefix(&prefix).map(|rest| format!("{to}/{rest}"));
             if !dirs.contains_key(&from) {
                 return Err(not_found(&from));
             }
             for map in [names, durable_names] {
-                let old: Vec<String> = map.keys().filter(|k| k.starts_with(&prefix)).cloned().collect();
+                let old: Vec<String> = map
+                    .keys()
+                    .filter(|k| k.starts_with(&prefix))
+                    .cloned()
+                    .collect();
                 for path in old {
                     if let (Some(inode), Some(new)) = (map.remove(&path), moved(&path)) {
                         map.insert(new, inode);
                     }
                 }
             }
-            let old: Vec<String> = dirs.keys().filter(|k| **k == from || k.starts_with(&prefix)).cloned().collect();
+            let old: Vec<String> = dirs
+                .keys()
+                .filter(|k| **k == from || k.starts_with(&prefix))
+                .cloned()
+                .collect();
             for dir in old {
                 dirs.remove(&dir);
                 dirs.insert(moved(&dir).unwrap_or_else(|| to.clone()), ());
@@ -278,14 +340,24 @@ impl Disk for SimMount {
         Box::pin(async move {
             self.op().await?;
             let path = self.path(path);
-            self.disk.remove_name(&path).map(drop).ok_or_else(|| not_found(&path))
+            self.disk
+                .remove_name(&path)
+                .map(drop)
+                .ok_or_else(|| not_found(&path))
         })
     }
     fn hard_link<'a>(&'a self, from: &'a str, to: &'a str) -> LocalFuture<'a, io::Result<()>> {
         Box::pin(async move {
             self.op().await?;
             let (from, to) = (self.path(from), self.path(to));
-            let inode = self.disk.state.borrow().names.get(&from).copied().ok_or_else(|| not_found(&from))?;
+            let inode = self
+                .disk
+                .state
+                .borrow()
+                .names
+                .get(&from)
+                .copied()
+                .ok_or_else(|| not_found(&from))?;
             self.disk.add_name(&to, inode);
             Ok(())
         })
@@ -307,7 +379,11 @@ impl Disk for SimMount {
         Box::pin(async move {
             self.op().await?;
             let path = self.path(path);
-            let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
+            let prefix = if path.is_empty() {
+                String::new()
+            } else {
+                format!("{path}/")
+            };
             let state = self.disk.state.borrow();
             let mut found: Vec<String> = state
                 .names
@@ -327,7 +403,11 @@ impl Disk for SimMount {
             self.op().await?;
             let path = self.path(path);
             let mut state = self.disk.state.borrow_mut();
-            let State { pending_names, durable_names, .. } = &mut *state;
+            let State {
+                pending_names,
+                durable_names,
+                ..
+            } = &mut *state;
             for op in pending_names.remove(&path).unwrap_or_default() {
                 op.apply(durable_names);
             }
@@ -368,7 +448,11 @@ impl File for SimFile {
         Box::pin(async move {
             self.op().await?;
             let state = self.disk.state.borrow();
-            let data = &state.inodes.get(&self.inode).ok_or_else(SimFile::gone)?.cached;
+            let data = &state
+                .inodes
+                .get(&self.inode)
+                .ok_or_else(SimFile::gone)?
+                .cached;
             let from = (offset as usize).min(data.len());
             Ok(data[from..from.saturating_add(len).min(data.len())].to_vec())
         })
@@ -388,7 +472,10 @@ impl File for SimFile {
                 if self.epoch != self.disk.epoch.get() {
                     return Err(io::Error::other("the machine crashed"));
                 }
-                let inode = state.inodes.get_mut(&self.inode).ok_or_else(SimFile::gone)?;
+                let inode = state
+                    .inodes
+                    .get_mut(&self.inode)
+                    .ok_or_else(SimFile::gone)?;
                 let (from, to) = (offset as usize, offset as usize + data.len());
                 if inode.cached.len() < to {
                     inode.cached.resize(to, 0);
@@ -404,7 +491,12 @@ impl File for SimFile {
         Box::pin(async move {
             let covered = {
                 let state = self.disk.state.borrow();
-                state.inodes.get(&self.inode).ok_or_else(SimFile::gone)?.unsynced.len()
+                state
+                    .inodes
+                    .get(&self.inode)
+                    .ok_or_else(SimFile::gone)?
+                    .unsynced
+                    .len()
             };
             self.op().await?;
             if let Err(e) = self.fails(self.disk.faults.get().sync_errors) {
@@ -421,8 +513,15 @@ impl File for SimFile {
                 return Ok(());
             }
             let mut state = self.disk.state.borrow_mut();
-            let inode = state.inodes.get_mut(&self.inode).ok_or_else(SimFile::gone)?;
-            for (at, len) in inode.unsynced.drain(..covered.min(inode.unsynced.len())).collect::<Vec<_>>() {
+            let inode = state
+                .inodes
+                .get_mut(&self.inode)
+                .ok_or_else(SimFile::gone)?;
+            for (at, len) in inode
+                .unsynced
+                .drain(..covered.min(inode.unsynced.len()))
+                .collect::<Vec<_>>()
+            {
                 if inode.durable.len() < at + len {
                     inode.durable.resize(at + len, 0);
                 }
@@ -435,7 +534,12 @@ impl File for SimFile {
         Box::pin(async move {
             self.op().await?;
             let state = self.disk.state.borrow();
-            Ok(state.inodes.get(&self.inode).ok_or_else(SimFile::gone)?.cached.len() as u64)
+            Ok(state
+                .inodes
+                .get(&self.inode)
+                .ok_or_else(SimFile::gone)?
+                .cached
+                .len() as u64)
         })
     }
 }

@@ -66,27 +66,41 @@ impl Model {
 
     /// Somebody saw this version: it is a fact from now on.
     pub fn saw(&mut self, who: &str, xid: Xid, seen: Seen) -> Check {
-        let Seen { rev, deleted, token } = &seen;
+        let Seen {
+            rev,
+            deleted,
+            token,
+        } = &seen;
         if self.refused.contains(token) {
-            return Err(format!("{who}: token {token} was refused and is there all the same"));
+            return Err(format!(
+                "{who}: token {token} was refused and is there all the same"
+            ));
         }
         if let Some((x, t)) = self.revs.insert(*rev, (xid, token.clone()))
             && (x, &t) != (xid, token)
         {
-            return Err(format!("{who}: x_rev {rev} was {x}/{t} and is {xid}/{token}: a number was used twice"));
+            return Err(format!(
+                "{who}: x_rev {rev} was {x}/{t} and is {xid}/{token}: a number was used twice"
+            ));
         }
         self.highest = self.highest.max(*rev);
         match self.rows.get(&xid) {
             Some(old) if old.rev == *rev && old != &seen => {
-                return Err(format!("{who}: {xid} at x_rev {rev} was {old:?} and is {seen:?}"));
+                return Err(format!(
+                    "{who}: {xid} at x_rev {rev} was {old:?} and is {seen:?}"
+                ));
             }
             Some(old) if old.rev >= *rev => return Ok(()),
             Some(old) => {
                 if old.deleted {
-                    return Err(format!("{who}: {xid} came back from its tombstone: {old:?} then {seen:?}"));
+                    return Err(format!(
+                        "{who}: {xid} came back from its tombstone: {old:?} then {seen:?}"
+                    ));
                 }
                 if *deleted && old.token != *token && !self.could_be(xid, token) {
-                    return Err(format!("{who}: the tombstone of {xid} has values it never had: {old:?}, {seen:?}"));
+                    return Err(format!(
+                        "{who}: the tombstone of {xid} has values it never had: {old:?}, {seen:?}"
+                    ));
                 }
             }
             None => {}
@@ -109,7 +123,9 @@ impl Model {
         let below = self.inserts.range(..rev).next_back();
         let above = self.inserts.range(rev + 1..).next();
         if below.is_some_and(|(_, x)| *x >= xid) || above.is_some_and(|(_, x)| *x <= xid) {
-            return Err(format!("insert {rev} has xid {xid}, out of order between {below:?} and {above:?}"));
+            return Err(format!(
+                "insert {rev} has xid {xid}, out of order between {below:?} and {above:?}"
+            ));
         }
         Ok(())
     }
@@ -121,20 +137,34 @@ impl Model {
                 Some(now) if now == &fact => {}
                 Some(now) if now.rev > fact.rev => {
                     // Then a write without an answer did happen.
-                    let known = if now.deleted { self.deletes.contains(&xid) } else { self.could_be(xid, &now.token) };
+                    let known = if now.deleted {
+                        self.deletes.contains(&xid)
+                    } else {
+                        self.could_be(xid, &now.token)
+                    };
                     if !known {
-                        return Err(format!("{xid} is {now:?}, which nobody wrote; known was {fact:?}"));
+                        return Err(format!(
+                            "{xid} is {now:?}, which nobody wrote; known was {fact:?}"
+                        ));
                     }
                 }
                 Some(now) => return Err(format!("{xid} went back: seen as {fact:?}, is {now:?}")),
                 None if fact.rev <= horizon && self.deletes.contains(&xid) => {}
-                None => return Err(format!("{xid} is lost: seen as {fact:?}, vacuum horizon {horizon}")),
+                None => {
+                    return Err(format!(
+                        "{xid} is lost: seen as {fact:?}, vacuum horizon {horizon}"
+                    ));
+                }
             }
         }
         let mut new: Vec<(Xid, Seen)> = Vec::new();
         for (xid, now) in table {
             if !self.rows.contains_key(xid) {
-                if !self.attempts.iter().any(|a| matches!(a, Attempt::Insert(t) if t.contains(&now.token))) {
+                if !self
+                    .attempts
+                    .iter()
+                    .any(|a| matches!(a, Attempt::Insert(t) if t.contains(&now.token)))
+                {
                     return Err(format!("{xid} was invented: {now:?}"));
                 }
                 new.push((*xid, now.clone()));
@@ -142,9 +172,15 @@ impl Model {
         }
         for attempt in &self.attempts {
             if let Attempt::Insert(tokens) = attempt {
-                let there = new.iter().filter(|(_, s)| tokens.contains(&s.token)).count();
+                let there = new
+                    .iter()
+                    .filter(|(_, s)| tokens.contains(&s.token))
+                    .count();
                 if there != 0 && there != tokens.len() {
-                    return Err(format!("of an insert of {} rows, {there} are there: {tokens:?}", tokens.len()));
+                    return Err(format!(
+                        "of an insert of {} rows, {there} are there: {tokens:?}",
+                        tokens.len()
+                    ));
                 }
             }
         }
@@ -176,12 +212,17 @@ impl Model {
         let mut seen = BTreeMap::new();
         for (entity, ts, value) in found {
             if let Some(other) = seen.insert((entity.clone(), *ts), *value) {
-                return Err(format!("sample {entity}/{ts} is there twice: {other} and {value}"));
+                return Err(format!(
+                    "sample {entity}/{ts} is there twice: {other} and {value}"
+                ));
             }
         }
         for (key, value) in &self.samples {
             if seen.get(key) != Some(value) {
-                return Err(format!("sample {key:?} = {value} is lost: found {:?}", seen.get(key)));
+                return Err(format!(
+                    "sample {key:?} = {value} is lost: found {:?}",
+                    seen.get(key)
+                ));
             }
         }
         for (key, value) in seen {

@@ -38,9 +38,13 @@ impl SimHop {
 impl Hop for SimHop {
     fn send(&self, executor: usize, job: Job) {
         self.boxes[executor].borrow_mut().push_back(job);
-        let Some(hop) = self.this.upgrade() else { return };
+        let Some(hop) = self.this.upgrade() else {
+            return;
+        };
         self.world.spawn(Box::pin(async move {
-            hop.world.sleep_ns(hop.world.rng.between(1_000, 120_000)).await;
+            hop.world
+                .sleep_ns(hop.world.rng.between(1_000, 120_000))
+                .await;
             // Whichever of the waiting deliveries runs first takes the oldest message.
             let job = hop.boxes[executor].borrow_mut().pop_front();
             let state = hop.states.borrow()[executor].upgrade();
@@ -69,7 +73,12 @@ pub type Starting = Rc<RefCell<Vec<Rc<ExecutorState>>>>;
 impl Process {
     /// Starts a process over the disk's directory `root`.
     pub async fn start(
-        world: Rc<World>, disk: Rc<SimDisk>, root: String, options: Options, executors: usize, starting: Starting,
+        world: Rc<World>,
+        disk: Rc<SimDisk>,
+        root: String,
+        options: Options,
+        executors: usize,
+        starting: Starting,
     ) -> Result<Process> {
         let env = Env {
             disk: SimMount::new(disk, &root),
@@ -79,20 +88,28 @@ impl Process {
         };
         let (shared, file) = Shared::open(&env, &options).await?;
         let hop = SimHop::new(world, executors);
-        let states: Vec<Rc<ExecutorState>> = (0..executors).map(|e| ExecutorState::new(e, env.clone())).collect();
+        let states: Vec<Rc<ExecutorState>> = (0..executors)
+            .map(|e| ExecutorState::new(e, env.clone()))
+            .collect();
         *hop.states.borrow_mut() = states.iter().map(Rc::downgrade).collect();
         *starting.borrow_mut() = states.clone();
         let mut engines = Vec::new();
         let mut recoveries = Vec::new();
         for state in &states {
             let (router, found) =
-                start::open_executor(state, &shared, hop.clone(), executors, Some(file.clone())).await?;
+                start::open_executor(state, &shared, hop.clone(), executors, Some(file.clone()))
+                    .await?;
             engines.push(LocalEngine::new(router));
             recoveries.extend(found);
         }
         shared.finish_recovery(start::max_xid(&recoveries), &file)?;
         states.iter().for_each(start::start_executor);
-        Ok(Process { engines, shared, recoveries, states })
+        Ok(Process {
+            engines,
+            shared,
+            recoveries,
+            states,
+        })
     }
 
     /// A clean way down.

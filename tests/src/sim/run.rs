@@ -14,8 +14,8 @@ use strandline_core::ids::{ColumnId, Rev};
 use strandline_core::limits::Limits;
 use strandline_core::routing::{hash64, shard_of_hash};
 use strandline_core::scan::{
-    Aggregate, AggregateFn, ChannelRead, Entities, FeedRange, KeyedColumn, KeyedScan, LatestScan, StreamAggregate,
-    StreamScan, TsRange,
+    Aggregate, AggregateFn, ChannelRead, Entities, FeedRange, KeyedColumn, KeyedScan, LatestScan,
+    StreamAggregate, StreamScan, TsRange,
 };
 use strandline_core::schema::{ColumnSpec, Family, Fill, Label, TableDef, TableSpec};
 use strandline_core::stream::batch::StreamBatchBuilder;
@@ -65,7 +65,11 @@ const TABLE: &str = "registry";
 const STREAM: &str = "telemetry";
 
 fn table(engine: &Rc<dyn Engine>, name: &str) -> Result<Arc<TableDef>, Error> {
-    engine.catalog().table(name).cloned().ok_or_else(|| Error::internal(format!("no table {name}")))
+    engine
+        .catalog()
+        .table(name)
+        .cloned()
+        .ok_or_else(|| Error::internal(format!("no table {name}")))
 }
 
 fn keyed_scan(def: &TableDef, feed: Option<FeedRange>, limit: Option<u64>) -> KeyedScan {
@@ -99,19 +103,34 @@ fn seen_rows(batches: &[Batch]) -> Vec<(Xid, Seen)> {
     for batch in batches {
         for row in 0..batch.rows {
             let cell = |i: usize| batch.columns[i].cell(row);
-            let (ValueCell::Str(xid), ValueCell::I64(rev), ValueCell::I64(deleted)) = (cell(0), cell(1), cell(2)) else {
+            let (ValueCell::Str(xid), ValueCell::I64(rev), ValueCell::I64(deleted)) =
+                (cell(0), cell(1), cell(2))
+            else {
                 panic!("columns of the wrong type")
             };
-            let token = if let ValueCell::Str(t) = cell(3) { t.to_string() } else { String::new() };
+            let token = if let ValueCell::Str(t) = cell(3) {
+                t.to_string()
+            } else {
+                String::new()
+            };
             let xid = Xid::parse(xid).expect("an xid");
-            rows.push((xid, Seen { rev: rev as u64, deleted: deleted != 0, token }));
+            rows.push((
+                xid,
+                Seen {
+                    rev: rev as u64,
+                    deleted: deleted != 0,
+                    token,
+                },
+            ));
         }
     }
     rows
 }
 
 async fn read_rows(
-    engine: &Rc<dyn Engine>, feed: Option<FeedRange>, limit: Option<u64>,
+    engine: &Rc<dyn Engine>,
+    feed: Option<FeedRange>,
+    limit: Option<u64>,
 ) -> Result<Vec<(Xid, Seen)>, Error> {
     let def = table(engine, TABLE)?;
     let rows = engine.scan_keyed(keyed_scan(&def, feed, limit)).await?;
@@ -119,12 +138,22 @@ async fn read_rows(
 }
 
 fn feed_after(after: u64, given: bool) -> FeedRange {
-    FeedRange { after: Rev(after), after_given: given, until: Rev::MAX, deleted: None, watermark: Rev(0) }
+    FeedRange {
+        after: Rev(after),
+        after_given: given,
+        until: Rev::MAX,
+        deleted: None,
+        watermark: Rev(0),
+    }
 }
 
 /// One page of the feed into the replica. True: there was nothing new.
 async fn follow(
-    world: &World, engine: &Rc<dyn Engine>, replica: &Rc<RefCell<Replica>>, model: &Shared, fail: &Failure,
+    world: &World,
+    engine: &Rc<dyn Engine>,
+    replica: &Rc<RefCell<Replica>>,
+    model: &Shared,
+    fail: &Failure,
 ) -> Result<bool, Error> {
     let cursor = replica.borrow().cursor;
     let limit = 1 + world.rng.below(20);
@@ -143,7 +172,13 @@ async fn follow(
     let mut last = cursor;
     for (xid, seen) in &page {
         if seen.rev <= last {
-            note(fail, Err(format!("the feed after {cursor} answered {} after {last}", seen.rev)));
+            note(
+                fail,
+                Err(format!(
+                    "the feed after {cursor} answered {} after {last}",
+                    seen.rev
+                )),
+            );
         }
         last = seen.rev;
         note(fail, model.borrow_mut().saw("feed", *xid, seen.clone()));
@@ -172,18 +207,33 @@ fn surely_not_written(e: &Error) -> bool {
 }
 
 async fn client_step(
-    world: &Rc<World>, engine: &Rc<dyn Engine>, me: usize, clock: &Cell<i64>, model: &Shared, fail: &Failure,
+    world: &Rc<World>,
+    engine: &Rc<dyn Engine>,
+    me: usize,
+    clock: &Cell<i64>,
+    model: &Shared,
+    fail: &Failure,
 ) -> Result<(), Error> {
     let rng = &world.rng;
     let def = table(engine, TABLE)?;
     let before = model.borrow().highest;
     match rng.below(100) {
         0..=29 => {
-            let n = if rng.one_in(12) { 100 } else { 1 + rng.below(6) };
+            let n = if rng.one_in(12) {
+                100
+            } else {
+                1 + rng.below(6)
+            };
             let tokens: Vec<String> = (0..n).map(|_| model.borrow_mut().token()).collect();
-            let rows = tokens.iter().map(|t| vec![Value::str(t.as_str()), Value::F64(n as f64)]).collect();
+            let rows = tokens
+                .iter()
+                .map(|t| vec![Value::str(t.as_str()), Value::F64(n as f64)])
+                .collect();
             let columns = vec![def.columns[0].id, def.columns[1].id];
-            model.borrow_mut().attempts.push(Attempt::Insert(tokens.clone()));
+            model
+                .borrow_mut()
+                .attempts
+                .push(Attempt::Insert(tokens.clone()));
             match engine.insert_rows(def.id, columns, rows).await {
                 Ok(rows) => {
                     let mut model = model.borrow_mut();
@@ -191,24 +241,46 @@ async fn client_step(
                     model.acked += 1;
                     for (row, token) in rows.iter().zip(tokens) {
                         if row.rev.0 <= before {
-                            note(fail, Err(format!("insert got x_rev {} after {before} was seen", row.rev.0)));
+                            note(
+                                fail,
+                                Err(format!(
+                                    "insert got x_rev {} after {before} was seen",
+                                    row.rev.0
+                                )),
+                            );
                         }
                         note(fail, model.saw_insert(row.rev.0, row.xid));
-                        note(fail, model.saw("insert", row.xid, Seen { rev: row.rev.0, deleted: false, token }));
+                        note(
+                            fail,
+                            model.saw(
+                                "insert",
+                                row.xid,
+                                Seen {
+                                    rev: row.rev.0,
+                                    deleted: false,
+                                    token,
+                                },
+                            ),
+                        );
                     }
                 }
                 Err(e) => refuse(model, &tokens, &e),
             }
         }
         30..=54 => {
-            let Some((xid, known)) = pick(rng.next(), model) else { return Ok(()) };
+            let Some((xid, known)) = pick(rng.next(), model) else {
+                return Ok(());
+            };
             let token = model.borrow_mut().token();
             let expected = match rng.below(3) {
                 0 => None,
                 1 => Some(Rev(known.rev)),
                 _ => Some(Rev(known.rev.saturating_sub(1))),
             };
-            model.borrow_mut().attempts.push(Attempt::Update(xid, token.clone()));
+            model
+                .borrow_mut()
+                .attempts
+                .push(Attempt::Update(xid, token.clone()));
             let set = vec![(def.columns[0].id, Value::str(token.as_str()))];
             match engine.update_row(def.id, xid, expected, set).await {
                 Ok(done) => {
@@ -220,21 +292,39 @@ async fn client_step(
                         return Ok(());
                     };
                     if version.rev.0 <= before {
-                        note(fail, Err(format!("update got x_rev {} after {before} was seen", version.rev.0)));
+                        note(
+                            fail,
+                            Err(format!(
+                                "update got x_rev {} after {before} was seen",
+                                version.rev.0
+                            )),
+                        );
                     }
                     if let Some(expected) = expected
                         && !model.won.insert((xid, expected.0))
                     {
-                        note(fail, Err(format!("two compare-and-sets on {xid} won against x_rev {}", expected.0)));
+                        note(
+                            fail,
+                            Err(format!(
+                                "two compare-and-sets on {xid} won against x_rev {}",
+                                expected.0
+                            )),
+                        );
                     }
-                    let seen = Seen { rev: version.rev.0, deleted: false, token };
+                    let seen = Seen {
+                        rev: version.rev.0,
+                        deleted: false,
+                        token,
+                    };
                     note(fail, model.saw("update", xid, seen));
                 }
                 Err(e) => refuse(model, &[token], &e),
             }
         }
         55..=62 => {
-            let Some((xid, _)) = pick(rng.next(), model) else { return Ok(()) };
+            let Some((xid, _)) = pick(rng.next(), model) else {
+                return Ok(());
+            };
             model.borrow_mut().attempts.push(Attempt::Delete(xid));
             model.borrow_mut().deletes.insert(xid);
             if let Some(version) = engine.delete_row(def.id, xid, None).await? {
@@ -243,7 +333,11 @@ async fn client_step(
                     _ => String::new(),
                 };
                 model.borrow_mut().acked += 1;
-                let seen = Seen { rev: version.rev.0, deleted: true, token };
+                let seen = Seen {
+                    rev: version.rev.0,
+                    deleted: true,
+                    token,
+                };
                 note(fail, model.borrow_mut().saw("delete", xid, seen));
             }
         }
@@ -258,15 +352,19 @@ async fn client_step(
                 clock.set(clock.get() + 1);
                 let ts = clock.get() * 1000 - if rng.one_in(5) { 500_500_000 } else { 0 };
                 let value = rng.below(1_000) as f64;
-                let batch: &mut StreamBatchBuilder =
-                    batches.entry(shard_of_hash(hash, engine.shards())).or_default();
+                let batch: &mut StreamBatchBuilder = batches
+                    .entry(shard_of_hash(hash, engine.shards()))
+                    .or_default();
                 let slot = batch.slot(def.columns[0].id, Kind::F64);
                 batch.begin_row(&entity, hash, ts);
                 batch.push_f64(slot, value);
                 keys.push(((entity, ts), value));
             }
             model.borrow_mut().sample_attempts.extend(keys.clone());
-            let batches = batches.into_iter().map(|(s, mut b)| (s, b.finish())).collect();
+            let batches = batches
+                .into_iter()
+                .map(|(s, mut b)| (s, b.finish()))
+                .collect();
             if engine.write_stream(def.id, batches).await.is_ok() {
                 let mut model = model.borrow_mut();
                 for (key, value) in keys {
@@ -285,7 +383,14 @@ async fn client_step(
         97 => world.skew(rng.below(20_000) as i64 - 10_000),
         _ => {
             let name = format!("scratch{}", rng.below(3));
-            let spec = spec(&name, if rng.one_in(2) { Family::Rows } else { Family::Timeseries });
+            let spec = spec(
+                &name,
+                if rng.one_in(2) {
+                    Family::Rows
+                } else {
+                    Family::Timeseries
+                },
+            );
             if rng.one_in(2) {
                 engine.drop_table(&name, true).await?;
             } else if engine.catalog().table(&name).is_none() {
@@ -317,28 +422,60 @@ fn pick(random: u64, model: &Shared) -> Option<(Xid, Seen)> {
     let model = model.borrow();
     let n = model.rows.len() as u64;
     // Mostly among the first rows, so that clients meet on them.
-    let at = if random & 1 == 0 { random / 2 % n.clamp(1, 4) } else { random / 2 % n.max(1) };
-    model.rows.iter().nth(at as usize).map(|(x, s)| (*x, s.clone()))
+    let at = if random & 1 == 0 {
+        random / 2 % n.clamp(1, 4)
+    } else {
+        random / 2 % n.max(1)
+    };
+    model
+        .rows
+        .iter()
+        .nth(at as usize)
+        .map(|(x, s)| (*x, s.clone()))
 }
 
 fn spec(name: &str, family: Family) -> TableSpec {
-    let fill = if family == Family::Timeseries { Fill::Hold { staleness_ms: None } } else { Fill::None };
-    let column = |name: &str, label| ColumnSpec { name: name.into(), label, fill, declared: true };
+    let fill = if family == Family::Timeseries {
+        Fill::Hold { staleness_ms: None }
+    } else {
+        Fill::None
+    };
+    let column = |name: &str, label| ColumnSpec {
+        name: name.into(),
+        label,
+        fill,
+        declared: true,
+    };
     let columns = match family {
         Family::Rows => vec![column("token", Label::TEXT), column("n", Label::Int)],
         Family::Timeseries => vec![column("v", Label::Double)],
     };
-    TableSpec { name: name.into(), family, columns, entity_uuid: false }
+    TableSpec {
+        name: name.into(),
+        family,
+        columns,
+        entity_uuid: false,
+    }
 }
 
 /// With nobody writing: everything anybody saw is there, nothing else, and each replica catches up.
 async fn check(
-    world: Rc<World>, engine: Rc<dyn Engine>, model: Shared, replicas: Vec<Rc<RefCell<Replica>>>,
+    world: Rc<World>,
+    engine: Rc<dyn Engine>,
+    model: Shared,
+    replicas: Vec<Rc<RefCell<Replica>>>,
 ) -> Result<(), String> {
     let text = |e: Error| format!("a read after recovery failed: {e}");
     let def = table(&engine, TABLE).map_err(text)?;
-    let horizon = engine.feed_status(def.id).await.map_err(text)?.vacuum_horizon.0;
-    let all = read_rows(&engine, Some(feed_after(0, false)), None).await.map_err(text)?;
+    let horizon = engine
+        .feed_status(def.id)
+        .await
+        .map_err(text)?
+        .vacuum_horizon
+        .0;
+    let all = read_rows(&engine, Some(feed_after(0, false)), None)
+        .await
+        .map_err(text)?;
     if !all.windows(2).all(|w| w[0].1.rev < w[1].1.rev) {
         return Err("the feed is not in the order of x_rev".into());
     }
@@ -351,28 +488,48 @@ async fn check(
     let live: BTreeMap<Xid, Seen> = live.into_iter().collect();
     let expected: BTreeMap<Xid, Seen> = all.into_iter().filter(|(_, s)| !s.deleted).collect();
     if live != expected {
-        return Err(format!("the scan and the feed differ: {live:?} against {expected:?}"));
+        return Err(format!(
+            "the scan and the feed differ: {live:?} against {expected:?}"
+        ));
     }
     let status = engine.feed_status(def.id).await.map_err(text)?;
     if status.live_rows != live.len() as u64 {
-        return Err(format!("SHOW FEED counts {} live rows of {}", status.live_rows, live.len()));
+        return Err(format!(
+            "SHOW FEED counts {} live rows of {}",
+            status.live_rows,
+            live.len()
+        ));
     }
     if status.watermark.0 < model.borrow().highest {
-        return Err(format!("the watermark {} is below {}, which was seen", status.watermark.0, model.borrow().highest));
+        return Err(format!(
+            "the watermark {} is below {}, which was seen",
+            status.watermark.0,
+            model.borrow().highest
+        ));
     }
     let fail: Failure = Rc::default();
     for replica in &replicas {
-        while !follow(&world, &engine, replica, &model, &fail).await.map_err(text)? {}
+        while !follow(&world, &engine, replica, &model, &fail)
+            .await
+            .map_err(text)?
+        {}
         let rows = &replica.borrow().rows;
         if rows != &live {
-            return Err(format!("a replica at {} differs: {rows:?} against {live:?}", replica.borrow().cursor));
+            return Err(format!(
+                "a replica at {} differs: {rows:?} against {live:?}",
+                replica.borrow().cursor
+            ));
         }
     }
     if let Some(e) = fail.borrow_mut().take() {
         return Err(e);
     }
     let def = table(&engine, STREAM).map_err(text)?;
-    let channel = ChannelRead { column: def.columns[0].id, kind: Kind::F64, fill: def.columns[0].fill };
+    let channel = ChannelRead {
+        column: def.columns[0].id,
+        kind: Kind::F64,
+        fill: def.columns[0].fill,
+    };
     let scan = StreamScan {
         table: def.id,
         entities: Entities::All,
@@ -383,12 +540,20 @@ async fn check(
         predicate: None,
         limit: None,
     };
-    let batches = collect(engine.scan_stream(scan).await.map_err(text)?).await.map_err(text)?;
+    let batches = collect(engine.scan_stream(scan).await.map_err(text)?)
+        .await
+        .map_err(text)?;
     let mut found = Vec::new();
     for batch in &batches {
         for row in 0..batch.rows {
-            match (batch.columns[0].cell(row), batch.columns[1].cell(row), batch.columns[2].cell(row)) {
-                (ValueCell::Str(e), ValueCell::I64(ts), ValueCell::F64(v)) => found.push((e.to_string(), ts, v)),
+            match (
+                batch.columns[0].cell(row),
+                batch.columns[1].cell(row),
+                batch.columns[2].cell(row),
+            ) {
+                (ValueCell::Str(e), ValueCell::I64(ts), ValueCell::F64(v)) => {
+                    found.push((e.to_string(), ts, v))
+                }
                 other => return Err(format!("a sample without its value: {other:?}")),
             }
         }
@@ -409,25 +574,38 @@ async fn check(
         channels: vec![channel.clone()],
     };
     let mut shadow = BTreeMap::new();
-    for batch in collect(engine.latest(latest).await.map_err(text)?).await.map_err(text)? {
+    for batch in collect(engine.latest(latest).await.map_err(text)?)
+        .await
+        .map_err(text)?
+    {
         for row in 0..batch.rows {
-            if let (ValueCell::Str(e), ValueCell::I64(ts), ValueCell::F64(v)) =
-                (batch.columns[0].cell(row), batch.columns[1].cell(row), batch.columns[2].cell(row))
-            {
+            if let (ValueCell::Str(e), ValueCell::I64(ts), ValueCell::F64(v)) = (
+                batch.columns[0].cell(row),
+                batch.columns[1].cell(row),
+                batch.columns[2].cell(row),
+            ) {
                 shadow.insert(e.to_string(), (ts, v));
             }
         }
     }
     if shadow != newest {
-        return Err(format!("the device shadow is {shadow:?}, the samples say {newest:?}"));
+        return Err(format!(
+            "the device shadow is {shadow:?}, the samples say {newest:?}"
+        ));
     }
     let query = StreamAggregate {
         table: def.id,
         entities: Entities::All,
         range: TsRange::ALL,
         aggregates: vec![
-            Aggregate { func: AggregateFn::Count, column: None },
-            Aggregate { func: AggregateFn::Sum, column: Some((channel.column, Kind::F64)) },
+            Aggregate {
+                func: AggregateFn::Count,
+                column: None,
+            },
+            Aggregate {
+                func: AggregateFn::Sum,
+                column: Some((channel.column, Kind::F64)),
+            },
         ],
         sample: None,
         by_entity: false,
@@ -477,12 +655,21 @@ pub fn run(seed: u64, planted: Planted) -> Result<Summary, String> {
             limits: limits.clone(),
             accept_loss: false,
             faults: match planted {
-                Planted::AckEarly => Faults { ack_early: true, publish_early: false },
-                Planted::PublishEarly => Faults { ack_early: false, publish_early: true },
+                Planted::AckEarly => Faults {
+                    ack_early: true,
+                    publish_early: false,
+                },
+                Planted::PublishEarly => Faults {
+                    ack_early: false,
+                    publish_early: true,
+                },
                 _ => Faults::default(),
             },
         };
-        disk.faults.set(DiskFaults { sync_lies: planted == Planted::SkipSync, ..DiskFaults::default() });
+        disk.faults.set(DiskFaults {
+            sync_lies: planted == Planted::SkipSync,
+            ..DiskFaults::default()
+        });
         let starting: Starting = Rc::default();
         let start = Process::start(
             world.clone(),
@@ -518,13 +705,24 @@ pub fn run(seed: u64, planted: Planted) -> Result<Summary, String> {
             Some(Err(e)) => return Err(format!("round {round}: the start failed: {e}")),
             None => return Err("no start".into()),
         };
-        let engines: Vec<Rc<dyn Engine>> = process.engines.iter().map(|e| e.clone() as Rc<dyn Engine>).collect();
+        let engines: Vec<Rc<dyn Engine>> = process
+            .engines
+            .iter()
+            .map(|e| e.clone() as Rc<dyn Engine>)
+            .collect();
         let engine = engines[0].clone();
-        let (w, m, r, e) = (world.clone(), model.clone(), replicas.clone(), engine.clone());
+        let (w, m, r, e) = (
+            world.clone(),
+            model.clone(),
+            replicas.clone(),
+            engine.clone(),
+        );
         world
             .block_on("check", async move {
                 for (name, family) in [(TABLE, Family::Rows), (STREAM, Family::Timeseries)] {
-                    e.create_table(spec(name, family), true).await.map_err(|e| e.to_string())?;
+                    e.create_table(spec(name, family), true)
+                        .await
+                        .map_err(|e| e.to_string())?;
                 }
                 check(w, e, m, r).await
             })?
@@ -557,9 +755,16 @@ pub fn run(seed: u64, planted: Planted) -> Result<Summary, String> {
         let clients = 1 + world.rng.below(4) as usize;
         for me in 0..clients {
             let engine = engines[me % engines.len()].clone();
-            let (w, m, f, clock) = (world.clone(), model.clone(), fail.clone(), clocks[me].clone());
+            let (w, m, f, clock) = (
+                world.clone(),
+                model.clone(),
+                fail.clone(),
+                clocks[me].clone(),
+            );
             world.spawn(Box::pin(async move {
-                while client_step(&w, &engine, me, &clock, &m, &f).await.is_ok() || !w.rng.one_in(20) {
+                while client_step(&w, &engine, me, &clock, &m, &f).await.is_ok()
+                    || !w.rng.one_in(20)
+                {
                     w.sleep_ns(w.rng.below(500_000)).await;
                 }
             }));
@@ -574,7 +779,7 @@ pub fn run(seed: u64, planted: Planted) -> Result<Summary, String> {
                 }
             }));
         }
-        let end = world.steps() + world.rng.between(200, 9_000);
+        let end = world.steps() + world.rng.between(100, 2_500);
         let mut ran = true;
         while ran && world.steps() < end && fail.borrow().is_none() {
             ran = world.step();
@@ -587,5 +792,10 @@ pub fn run(seed: u64, planted: Planted) -> Result<Summary, String> {
         drop((engines, engine, process));
     }
     let acked = model.borrow().acked;
-    Ok(Summary { trace: world.trace(), steps: world.steps(), acked, crashes })
+    Ok(Summary {
+        trace: world.trace(),
+        steps: world.steps(),
+        acked,
+        crashes,
+    })
 }

@@ -121,7 +121,11 @@ impl World {
             let id = {
                 let mut ready = self.ready.0.lock().expect("one thread");
                 let n = ready.len() as u64;
-                if n == 0 { None } else { Some(ready.swap_remove(self.rng.below(n) as usize)) }
+                if n == 0 {
+                    None
+                } else {
+                    Some(ready.swap_remove(self.rng.below(n) as usize))
+                }
             };
             let Some(id) = id else {
                 if self.pass_time() {
@@ -129,11 +133,25 @@ impl World {
                 }
                 return false;
             };
-            let Some(mut task) = self.tasks.borrow_mut().remove(&id) else { continue };
-            let waker = Waker::from(Arc::new(TaskWaker { id, ready: self.ready.clone() }));
+            let Some(mut task) = self.tasks.borrow_mut().remove(&id) else {
+                continue;
+            };
+            let waker = Waker::from(Arc::new(TaskWaker {
+                id,
+                ready: self.ready.clone(),
+            }));
             self.steps.set(self.steps.get() + 1);
-            self.trace.set((self.trace.get() ^ id).wrapping_mul(0x0100_0000_01B3).rotate_left(5) ^ self.now_ns.get());
-            if task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            self.trace.set(
+                (self.trace.get() ^ id)
+                    .wrapping_mul(0x0100_0000_01B3)
+                    .rotate_left(5)
+                    ^ self.now_ns.get(),
+            );
+            if task
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+            {
                 self.tasks.borrow_mut().insert(id, task);
             }
             return true;
@@ -141,7 +159,9 @@ impl World {
     }
 
     fn pass_time(&self) -> bool {
-        let Some(Reverse((at, timer))) = self.timers.borrow_mut().pop() else { return false };
+        let Some(Reverse((at, timer))) = self.timers.borrow_mut().pop() else {
+            return false;
+        };
         self.now_ns.set(self.now_ns.get().max(at));
         if let Some(waker) = self.timer_wakers.borrow_mut().remove(&timer) {
             waker.wake();
@@ -154,7 +174,9 @@ impl World {
         let limit = self.steps.get() + 3_000_000;
         while !done() {
             if !self.step() {
-                return Err(format!("{what}: every task waits and nothing will wake one"));
+                return Err(format!(
+                    "{what}: every task waits and nothing will wake one"
+                ));
             }
             if self.steps.get() > limit {
                 return Err(format!("{what}: no end after 3,000,000 steps"));
@@ -165,7 +187,9 @@ impl World {
 
     /// Runs a future to its end, with everything else running beside it.
     pub fn block_on<T: 'static>(
-        self: &Rc<Self>, what: &str, future: impl Future<Output = T> + 'static,
+        self: &Rc<Self>,
+        what: &str,
+        future: impl Future<Output = T> + 'static,
     ) -> Result<T, String> {
         let slot: Rc<RefCell<Option<T>>> = Rc::default();
         let out = slot.clone();
@@ -194,7 +218,11 @@ impl World {
 
     /// Waits a virtual time.
     pub fn sleep_ns(self: &Rc<Self>, ns: u64) -> Sleep {
-        Sleep { world: self.clone(), at: self.now_ns.get() + ns, timer: None }
+        Sleep {
+            world: self.clone(),
+            at: self.now_ns.get() + ns,
+            timer: None,
+        }
     }
 
     /// Steps the wall clock, back or forth.
@@ -234,7 +262,10 @@ impl Future for Sleep {
                 id
             }
         };
-        self.world.timer_wakers.borrow_mut().insert(id, cx.waker().clone());
+        self.world
+            .timer_wakers
+            .borrow_mut()
+            .insert(id, cx.waker().clone());
         Poll::Pending
     }
 }

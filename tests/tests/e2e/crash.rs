@@ -28,27 +28,54 @@ fn random(state: &AtomicU64) -> u64 {
     z ^ (z >> 27)
 }
 
-fn sql_writer(server: &Arc<Server>, me: usize, round: usize, stop: &AtomicBool, known: &Mutex<Known>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+fn sql_writer(
+    server: &Arc<Server>,
+    me: usize,
+    round: usize,
+    stop: &AtomicBool,
+    known: &Mutex<Known>,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
     runtime.block_on(async {
-        let Ok(client) = server.try_connect().await else { return };
+        let Ok(client) = server.try_connect().await else {
+            return;
+        };
         let mut n = 0;
         while !stop.load(Ordering::Relaxed) {
             n += 1;
-            let tokens: Vec<String> = (0..1 + n % 3).map(|i| format!("r{round}-w{me}-{n}-{i}")).collect();
+            let tokens: Vec<String> = (0..1 + n % 3)
+                .map(|i| format!("r{round}-w{me}-{n}-{i}"))
+                .collect();
             let values: Vec<String> = tokens.iter().map(|t| format!("('{t}', {n})")).collect();
-            known.lock().expect("known").unknown.extend(tokens.iter().cloned());
-            let sql = format!("INSERT INTO log (token, n) VALUES {} RETURNING xid, x_rev", values.join(", "));
-            let Ok(rows) = client.simple_query(&sql).await else { return };
+            known
+                .lock()
+                .expect("known")
+                .unknown
+                .extend(tokens.iter().cloned());
+            let sql = format!(
+                "INSERT INTO log (token, n) VALUES {} RETURNING xid, x_rev",
+                values.join(", ")
+            );
+            let Ok(rows) = client.simple_query(&sql).await else {
+                return;
+            };
             let mut known = known.lock().expect("known");
             let rows = rows.iter().filter_map(|m| match m {
                 tokio_postgres::SimpleQueryMessage::Row(r) => Some(r),
                 _ => None,
             });
             for (token, row) in tokens.iter().zip(rows) {
-                let (xid, rev) = (row.get(0).expect("xid").to_string(), row.get(1).expect("x_rev"));
+                let (xid, rev) = (
+                    row.get(0).expect("xid").to_string(),
+                    row.get(1).expect("x_rev"),
+                );
                 known.unknown.remove(token);
-                known.acked.insert(token.clone(), (xid, rev.parse().expect("a number")));
+                known
+                    .acked
+                    .insert(token.clone(), (xid, rev.parse().expect("a number")));
             }
         }
     });
@@ -57,8 +84,16 @@ fn sql_writer(server: &Arc<Server>, me: usize, round: usize, stop: &AtomicBool, 
 fn line_writer(address: &str, me: usize, stop: &AtomicBool, known: &Mutex<Known>) {
     let entity = format!("dev{me}");
     while !stop.load(Ordering::Relaxed) {
-        let Ok(mut stream) = TcpStream::connect(address) else { return };
-        let mut ts = known.lock().expect("known").sent.get(&entity).copied().unwrap_or(0);
+        let Ok(mut stream) = TcpStream::connect(address) else {
+            return;
+        };
+        let mut ts = known
+            .lock()
+            .expect("known")
+            .sent
+            .get(&entity)
+            .copied()
+            .unwrap_or(0);
         for _ in 0..20 {
             let mut lines = String::new();
             for _ in 0..50 {
@@ -82,7 +117,11 @@ fn line_writer(address: &str, me: usize, stop: &AtomicBool, known: &Mutex<Known>
             // The server may have been killed while this end was read: its word does not count.
             return;
         }
-        known.lock().expect("known").drained.insert(entity.clone(), ts);
+        known
+            .lock()
+            .expect("known")
+            .drained
+            .insert(entity.clone(), ts);
     }
 }
 
@@ -94,12 +133,26 @@ fn check(server: &Server, known: &mut Known) {
     for row in rows {
         let rev = row[2].parse().expect("x_rev");
         assert!(revs.insert(rev), "x_rev {rev} twice");
-        assert!(row[1] > last_xid, "xid {} is not after {last_xid}, in the order of x_rev", row[1]);
+        assert!(
+            row[1] > last_xid,
+            "xid {} is not after {last_xid}, in the order of x_rev",
+            row[1]
+        );
         last_xid = row[1].clone();
-        assert!(there.insert(row[0].clone(), (row[1].clone(), rev)).is_none(), "{} twice", row[0]);
+        assert!(
+            there
+                .insert(row[0].clone(), (row[1].clone(), rev))
+                .is_none(),
+            "{} twice",
+            row[0]
+        );
     }
     for (token, ids) in &known.acked {
-        assert_eq!(there.get(token), Some(ids), "an acknowledged row is not what it was");
+        assert_eq!(
+            there.get(token),
+            Some(ids),
+            "an acknowledged row is not what it was"
+        );
     }
     for (token, ids) in there {
         if !known.acked.contains_key(&token) {
@@ -118,21 +171,34 @@ fn check(server: &Server, known: &mut Known) {
         for row in rows {
             assert_eq!(row[0], row[1], "a sample of {entity} has another's value");
             let ts: i64 = row[0].parse().expect("ts");
-            assert!(ts <= sent && found.insert(ts), "{entity}: {ts} twice or never sent");
+            assert!(
+                ts <= sent && found.insert(ts),
+                "{entity}: {ts} twice or never sent"
+            );
         }
         for ts in 1..=drained {
-            assert!(found.contains(&ts), "{entity}: {ts} of {drained} durable ones is lost");
+            assert!(
+                found.contains(&ts),
+                "{entity}: {ts} of {drained} durable ones is lost"
+            );
         }
     }
 }
 
 #[test]
 fn kill_9_loses_nothing_that_was_acknowledged() {
-    let rounds: usize = std::env::var("STRANDLINE_CRASH_ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(8);
+    let rounds: usize = std::env::var("STRANDLINE_CRASH_ROUNDS")
+        .ok()
+        .and_then(|r| r.parse().ok())
+        .unwrap_or(8);
     let dir = tempfile::tempdir().expect("a folder");
     // So little memory and log that flushes and merges are under way when it dies.
     let config = dir.path().join("small.toml");
-    std::fs::write(&config, "[limits]\nmemory_bytes = \"64M\"\nlog_bytes = \"4M\"\nlog_file_bytes = \"1M\"\n").expect("config");
+    std::fs::write(
+        &config,
+        "[limits]\nmemory_bytes = \"64M\"\nlog_bytes = \"4M\"\nlog_file_bytes = \"1M\"\n",
+    )
+    .expect("config");
     let args = ["--config", config.to_str().expect("a path")];
     let data = dir.path().join("data");
     let seed = AtomicU64::new(std::process::id().into());
@@ -146,11 +212,15 @@ fn kill_9_loses_nothing_that_was_acknowledged() {
         let mut threads = Vec::new();
         for me in 0..3 {
             let (server, stop, known) = (server.clone(), stop.clone(), known.clone());
-            threads.push(std::thread::spawn(move || sql_writer(&server, me, round, &stop, &known)));
+            threads.push(std::thread::spawn(move || {
+                sql_writer(&server, me, round, &stop, &known)
+            }));
         }
         for me in 0..2 {
             let (address, stop, known) = (server.ilp.clone(), stop.clone(), known.clone());
-            threads.push(std::thread::spawn(move || line_writer(&address, me, &stop, &known)));
+            threads.push(std::thread::spawn(move || {
+                line_writer(&address, me, &stop, &known)
+            }));
         }
         std::thread::sleep(Duration::from_millis(100 + random(&seed) % 900));
         if round % 3 == 2 {
@@ -163,14 +233,23 @@ fn kill_9_loses_nothing_that_was_acknowledged() {
         stop.store(true, Ordering::SeqCst);
         // SAFETY: a signal to a child that is not yet waited for.
         unsafe { libc::kill(server.pid() as i32, libc::SIGKILL) };
-        threads.into_iter().for_each(|t| t.join().expect("a writer"));
+        threads
+            .into_iter()
+            .for_each(|t| t.join().expect("a writer"));
         drop(server);
     }
     let server = Server::start(&data, &args);
     check(&server, &mut known.lock().expect("known"));
     let known = known.lock().expect("known");
-    println!("{} rows acknowledged, samples drained to {:?}", known.acked.len(), known.drained);
-    assert!(known.acked.len() > 50 && !known.drained.is_empty(), "the writers did next to nothing");
+    println!(
+        "{} rows acknowledged, samples drained to {:?}",
+        known.acked.len(),
+        known.drained
+    );
+    assert!(
+        known.acked.len() > 50 && !known.drained.is_empty(),
+        "the writers did next to nothing"
+    );
 }
 
 #[test]
@@ -179,7 +258,10 @@ fn a_second_server_on_the_same_directory_refuses() {
     let server = Server::start(dir.path(), &[]);
     let second = Server::try_start(dir.path(), &[]);
     let e = second.err().expect("it refuses");
-    assert!(e.contains(&server.pid().to_string()), "it names the process that holds it: {e}");
+    assert!(
+        e.contains(&server.pid().to_string()),
+        "it names the process that holds it: {e}"
+    );
 }
 
 #[test]
@@ -190,5 +272,8 @@ fn sigterm_drains_and_exits_0() {
     let first = server.query("INSERT INTO t (n) VALUES (1) RETURNING x_rev")[0][0].clone();
     assert_eq!(server.terminate(), Some(0));
     let server = Server::start(dir.path(), &[]);
-    assert_eq!(server.query("SELECT n, x_rev FROM t"), vec![vec!["1".to_string(), first]]);
+    assert_eq!(
+        server.query("SELECT n, x_rev FROM t"),
+        vec![vec!["1".to_string(), first]]
+    );
 }

@@ -30,10 +30,20 @@ fn bad_lines_cost_themselves_alone() {
     server.send_lines(&lines.concat());
     assert_eq!(
         server.query("SELECT entity, ts, v FROM cpu ORDER BY entity, ts"),
-        vec![vec!["a", "1000", "1"], vec!["a", "2000", "3"], vec!["with space", "-2", "4"]]
+        vec![
+            vec!["a", "1000", "1"],
+            vec!["a", "2000", "3"],
+            vec!["with space", "-2", "4"]
+        ]
     );
-    assert_eq!(server.query("SELECT n, flag, note, x FROM declared"), vec![vec!["7", "t", "a \"b\"", "0.5"]]);
-    assert_eq!(server.query("SELECT w FROM widen ORDER BY ts"), vec![vec!["1"], vec!["5"], vec!["0.25"]]);
+    assert_eq!(
+        server.query("SELECT n, flag, note, x FROM declared"),
+        vec![vec!["7", "t", "a \"b\"", "0.5"]]
+    );
+    assert_eq!(
+        server.query("SELECT w FROM widen ORDER BY ts"),
+        vec![vec!["1"], vec!["5"], vec!["0.25"]]
+    );
     let (_, metrics) = server.get("/metrics");
     let bad: f64 = metrics
         .lines()
@@ -41,5 +51,9 @@ fn bad_lines_cost_themselves_alone() {
         .filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok())
         .sum();
     assert_eq!(bad, 8.0, "{metrics}");
-    assert!(server.log().contains("registry"), "the log names the table of a bad line: {}", server.log());
+    assert!(
+        server.log().contains("registry"),
+        "the log names the table of a bad line: {}",
+        server.log()
+    );
 }
