@@ -81,7 +81,7 @@ limits! {
     prepared_statements: Count = 10_000, 1, 10_000_000;
     /// Rows that an INSERT into a rows table puts on one shard as one log record: one run of xids.
     insert_run_rows: Count = 65_536, 1, 65_536;
-    /// A name of a table or column (PostgreSQL cuts at 63; SPEC allows 127).
+    /// A name of a table or column (PostgreSQL cuts at 63; 127 are allowed here).
     name_bytes: Bytes = 127, 1, 127;
     /// An entity's name.
     entity_bytes: Bytes = 1024, 16, 64 * KIB;

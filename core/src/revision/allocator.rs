@@ -193,6 +193,11 @@ impl Allocator {
         }
     }
 
+    /// No xid above it was ever handed out, here or before the last start.
+    pub fn last_xid(&self) -> Xid {
+        lock(&self.state).mint.last()
+    }
+
     /// How many more numbers may be handed out before [`Refusal::NeedReservation`]; `None`: no such table.
     /// Lets the coordinator reserve ahead of need.
     pub fn reserve_left(&self, table: TableId) -> Option<u64> {

@@ -36,6 +36,11 @@ impl Mint {
         }
     }
 
+    /// No id above it was ever handed out, whatever the node.
+    pub(super) fn last(&self) -> Xid {
+        Xid::new(self.ms, self.sequence, u16::MAX)
+    }
+
     /// Marks `rows` ids from `first` as handed out.
     pub(super) fn advance(&mut self, first: Xid, rows: u32) {
         self.ms = first.ms();

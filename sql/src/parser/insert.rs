@@ -55,7 +55,7 @@ impl Parser<'_> {
             while self.eat(Kind::Comma) {
                 list.push(self.name()?);
             }
-            self.expect(Kind::RParen)?;
+            self.require(Kind::RParen)?;
             columns = Some(list);
         }
         let mut insert = Insert {
@@ -104,7 +104,7 @@ impl Parser<'_> {
     }
 
     fn row(&mut self, insert: &mut Insert) -> PResult<()> {
-        self.expect(Kind::LParen)?;
+        self.require(Kind::LParen)?;
         if self.is(Kind::RParen) {
             return Err(self.unexpected());
         }

@@ -247,7 +247,7 @@ impl Parser<'_> {
         if self.is(Kind::Comma) || self.is_word(0, "ORDER") {
             return Err(self.general(self.peek().start, "an aggregate of several values"));
         }
-        self.expect(Kind::RParen)?;
+        self.require(Kind::RParen)?;
         Ok(Some(AggregateCall { func, column, at }))
     }
 
@@ -399,7 +399,7 @@ impl Parser<'_> {
                 .into());
         }
         let fill = if self.eat_word("FILL") {
-            self.expect(Kind::LParen)?;
+            self.require(Kind::LParen)?;
             let fill = if self.eat_word("PREV") {
                 Some(FillSpec::Prev)
             } else if self.eat_word("NULL") {
@@ -429,7 +429,7 @@ impl Parser<'_> {
                     )
                     .into());
             }
-            self.expect(Kind::RParen)?;
+            self.require(Kind::RParen)?;
             fill
         } else {
             None
