@@ -71,15 +71,6 @@ fn table(dir: &Path, limits: Limits) -> StreamTable {
     StreamTable::new(env, Arc::new(def()), context(limits, 1))
 }
 
-fn flush(t: &StreamTable) {
-    block_on(async {
-        t.freeze();
-        while let Some(done) = t.flush().await.unwrap() {
-            t.install_flush(done);
-        }
-    });
-}
-
 /// One fragment: entity, ts, a, b, t.
 type Row = (u8, i64, Option<f64>, Option<f64>, Option<String>);
 
@@ -565,25 +556,28 @@ impl World {
                 }
             }),
             // A restart: segments from disk, the rest from the log.
-            Step::Reopen => block_on(async {
-                let env = env(self.dir.path());
-                let ids: Vec<SegmentId> = t.segments().iter().map(|s| s.id()).collect();
-                let cx = context(limits(), t.cx.next_segment.get());
-                let mut segments = Vec::new();
-                for id in ids.into_iter().rev() {
-                    segments.push(
-                        Segment::open(&env, "seg", id, cx.cache.clone())
-                            .await
-                            .unwrap(),
-                    );
-                }
-                let fresh = StreamTable::new(env, Arc::new(def()), cx);
-                fresh.open_segments(segments).await.unwrap();
-                for (lsn, batch) in self.logged.iter().filter(|(lsn, _)| *lsn > self.flushed) {
-                    fresh.apply(batch, *lsn);
-                }
+            Step::Reopen => {
+                let fresh = block_on(async {
+                    let env = env(self.dir.path());
+                    let ids: Vec<SegmentId> = t.segments().iter().map(|s| s.id()).collect();
+                    let cx = context(limits(), t.cx.next_segment.get());
+                    let mut segments = Vec::new();
+                    for id in ids.into_iter().rev() {
+                        segments.push(
+                            Segment::open(&env, "seg", id, cx.cache.clone())
+                                .await
+                                .unwrap(),
+                        );
+                    }
+                    let fresh = StreamTable::new(env, Arc::new(def()), cx);
+                    fresh.open_segments(segments).await.unwrap();
+                    for (lsn, batch) in self.logged.iter().filter(|(lsn, _)| *lsn > self.flushed) {
+                        fresh.apply(batch, *lsn);
+                    }
+                    fresh
+                });
                 self.table = fresh;
-            }),
+            }
         }
     }
 }
