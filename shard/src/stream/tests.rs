@@ -862,3 +862,75 @@ fn damage_is_an_error_that_names_the_file() {
     assert_eq!(e.state().code(), "XX001");
     assert!(e.message().contains(".seg"), "{e}");
 }
+
+/// Enough rows to seal several runs, out of order, with fragments and repeats on both sides of each seal.
+#[test]
+fn sealed_runs_hold_what_came() {
+    let mut world = World::new();
+    world.table = StreamTable::new(
+        env(world.dir.path()),
+        Arc::new(def()),
+        context(Limits::default(), 1),
+    );
+    let mut random = 0x5EEDu64;
+    let mut next = |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    };
+    for part in 0..8 {
+        let rows: Vec<Row> = (0..5_000)
+            .map(|_| {
+                let ts = next(9_000) as i64;
+                let x = next(100) as f64;
+                match next(4) {
+                    0 => (next(5) as u8, ts, Some(x), None, None),
+                    1 => (next(5) as u8, ts, None, Some(x), None),
+                    2 => (next(5) as u8, ts, None, None, Some(format!("t{x}"))),
+                    _ => (next(5) as u8, ts, Some(x), Some(x), None),
+                }
+            })
+            .collect();
+        world.step(&Step::Apply(rows));
+        if part == 3 {
+            world.step(&Step::Flush);
+        }
+    }
+    let hold = Fill::Hold {
+        staleness_ms: Some(3),
+    };
+    let all = everything(vec![read(A, hold), read(B, Fill::None), read(T, hold)]);
+    let count = StreamAggregate {
+        table: TableId(3),
+        entities: Entities::All,
+        range: TsRange {
+            from: 100,
+            to: 8_000,
+        },
+        aggregates: vec![
+            Aggregate {
+                func: AggregateFn::Count,
+                column: None,
+            },
+            Aggregate {
+                func: AggregateFn::Last,
+                column: Some((T, Kind::Str)),
+            },
+        ],
+        sample: Some(SampleBy {
+            interval_ms: 70,
+            fill: None,
+        }),
+        by_entity: true,
+    };
+    for after in [Step::Freeze, Step::Flush, Step::Reopen] {
+        assert_eq!(scan(&world.table, &all), world.model.scan(&all));
+        assert_eq!(
+            aggregate(&world.table, &count),
+            world.model.aggregate(&count)
+        );
+        world.step(&after);
+    }
+    assert_eq!(scan(&world.table, &all), world.model.scan(&all));
+}
