@@ -166,8 +166,11 @@ mod tests {
     use crate::format::decoded::DecodedColumn;
     use proptest::prelude::*;
 
+    /// ts of a row, and slice and number of its cells.
+    type Merged = (i64, [Option<(u32, u32)>; 2]);
+
     /// Rows (ts, a?, b?) of each slice; the answer by counting arrivals.
-    fn expected(slices: &[Vec<(i64, [bool; 2])>]) -> Vec<(i64, [Option<(u32, u32)>; 2])> {
+    fn expected(slices: &[Vec<(i64, [bool; 2])>]) -> Vec<Merged> {
         let mut all: std::collections::BTreeMap<i64, [Vec<(u32, u32)>; 2]> = Default::default();
         for (s, rows) in slices.iter().enumerate() {
             let mut seen = [0, 0];

@@ -97,6 +97,9 @@ fn batch(rows: &[Row]) -> StreamBatch {
     builder.finish()
 }
 
+/// A row of an answer: entity, ts or bucket, cells.
+type Answered = (String, i64, Vec<Value>);
+
 /// Per entity and ts, the arrivals of each channel.
 #[derive(Default)]
 struct Model {
@@ -134,7 +137,7 @@ impl Model {
     }
 
     /// (entity, ts, output cells) in order.
-    fn scan(&self, q: &StreamScan) -> Vec<(String, i64, Vec<Value>)> {
+    fn scan(&self, q: &StreamScan) -> Vec<Answered> {
         let reads: Vec<ChannelRead> = if q.channels.is_empty() {
             CHANNELS
                 .iter()
@@ -188,7 +191,7 @@ impl Model {
         out
     }
 
-    fn latest(&self, q: &LatestScan) -> Vec<(String, i64, Vec<Value>)> {
+    fn latest(&self, q: &LatestScan) -> Vec<Answered> {
         let range = TsRange {
             from: q.from,
             to: q.until,
@@ -230,7 +233,7 @@ impl Model {
     }
 
     /// (entity, bucket, aggregates), for queries without FILL.
-    fn aggregate(&self, q: &StreamAggregate) -> Vec<(String, i64, Vec<Value>)> {
+    fn aggregate(&self, q: &StreamAggregate) -> Vec<Answered> {
         #[derive(Default)]
         struct Group {
             rows: usize,
@@ -336,7 +339,7 @@ fn value(cell: Cell<'_>) -> Value {
 }
 
 /// (entity, ts, cells) of batches whose first columns are entity and ts.
-fn rows_of(batches: &[Batch]) -> Vec<(String, i64, Vec<Value>)> {
+fn rows_of(batches: &[Batch]) -> Vec<Answered> {
     let mut out = Vec::new();
     for b in batches {
         for r in 0..b.rows {
@@ -356,13 +359,13 @@ fn rows_of(batches: &[Batch]) -> Vec<(String, i64, Vec<Value>)> {
     out
 }
 
-fn scan(t: &StreamTable, q: &StreamScan) -> Vec<(String, i64, Vec<Value>)> {
+fn scan(t: &StreamTable, q: &StreamScan) -> Vec<Answered> {
     let mut out = Collect::default();
     block_on(t.scan(q, &mut out)).unwrap();
     rows_of(&out.batches)
 }
 
-fn latest(t: &StreamTable, q: &LatestScan) -> Vec<(String, i64, Vec<Value>)> {
+fn latest(t: &StreamTable, q: &LatestScan) -> Vec<Answered> {
     let mut out = Collect::default();
     block_on(t.latest(q, &mut out)).unwrap();
     let mut rows = rows_of(&out.batches);
@@ -370,7 +373,7 @@ fn latest(t: &StreamTable, q: &LatestScan) -> Vec<(String, i64, Vec<Value>)> {
     rows
 }
 
-fn aggregate(t: &StreamTable, q: &StreamAggregate) -> Vec<(String, i64, Vec<Value>)> {
+fn aggregate(t: &StreamTable, q: &StreamAggregate) -> Vec<Answered> {
     let part = block_on(t.aggregate(q)).unwrap();
     let mut all = PartialAggregates::default();
     all.merge(part);
@@ -407,11 +410,16 @@ enum Step {
 
 fn rows() -> impl Strategy<Value = Vec<Row>> {
     let number = || prop::option::weighted(0.6, (-5i32..50).prop_map(|x| f64::from(x) / 2.0));
-    let text = prop::option::weighted(0.3, "[a-c]{0,2}");
-    let row = (0u8..4, -20i64..60, number(), number(), text).prop_filter("a row has a cell", |r| {
-        r.2.is_some() || r.3.is_some() || r.4.is_some()
-    });
-    prop::collection::vec(row, 1..40)
+    let text = || prop::option::weighted(0.3, "[a-c]{0,2}");
+    // Crowded times: repeats must straddle blocks, and sources must touch at one ts.
+    let row = move |from: i64, width: i64| {
+        (0u8..4, from..from + width, number(), number(), text())
+            .prop_filter("a row has a cell", |r| {
+                r.2.is_some() || r.3.is_some() || r.4.is_some()
+            })
+    };
+    (-20i64..50, prop_oneof![Just(80i64), Just(6), Just(2)])
+        .prop_flat_map(move |(from, width)| prop::collection::vec(row(from, width), 1..40))
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -933,4 +941,30 @@ fn sealed_runs_hold_what_came() {
         world.step(&after);
     }
     assert_eq!(scan(&world.table, &all), world.model.scan(&all));
+}
+
+/// Forty samples at one ts fill several blocks; others of that ts stand in memory and in a later segment.
+#[test]
+fn repeats_that_straddle_blocks_stay_in_order() {
+    let mut world = World::new();
+    let at = |ts: i64, n: i32| (0, ts, Some(f64::from(n)), None, None);
+    let text = |ts: i64, t: &str| (0, ts, None, None, Some(t.to_string()));
+    let mut rows: Vec<Row> = (0..40).map(|n| at(7, n)).collect();
+    rows.extend([at(6, 100), at(8, 101), text(7, "x")]);
+    world.step(&Step::Apply(rows));
+    world.step(&Step::Flush);
+    world.step(&Step::Apply(vec![at(7, 200), text(7, "y")]));
+    world.step(&Step::Flush);
+    world.step(&Step::Apply(vec![at(7, 300), text(8, "z")]));
+    let q = everything(vec![
+        read(A, Fill::None),
+        read(T, Fill::Hold { staleness_ms: None }),
+    ]);
+    for after in [Step::Merge, Step::Flush, Step::Merge] {
+        let got = scan(&world.table, &q);
+        assert_eq!(got.len(), 44);
+        assert_eq!(got, world.model.scan(&q));
+        world.step(&after);
+    }
+    assert_eq!(scan(&world.table, &q), world.model.scan(&q));
 }
