@@ -14,7 +14,7 @@ mod stream;
 pub mod value;
 
 use crate::ast::{ColumnName, General, Item, ItemKind, Name};
-use crate::catalog::SystemQuery;
+use crate::catalog::{SystemContext, SystemQuery};
 use crate::lexer;
 use crate::parser::{self, Parsed};
 use crate::plan::{Description, Plan, ReturnColumn, ReturnWhat};
@@ -92,7 +92,16 @@ pub(crate) fn describe(
         params: Params::Infer(RefCell::new(types)),
     };
     let plan = binder.plan(&statement.parsed)?;
-    let columns = columns(&plan, cx)?;
+    let mut columns = columns(&plan, cx)?;
+    if let Plan::System(query) = &plan {
+        let told = query.tell(&SystemContext::bare(cx.catalog, cx.limits, cx.now_ms))?;
+        columns = told.columns;
+        if let Params::Infer(types) = &binder.params {
+            for (slot, ty) in types.borrow_mut().iter_mut().zip(told.parameters) {
+                *slot = slot.or(ty);
+            }
+        }
+    }
     let parameters = match binder.params {
         // A parameter that stands nowhere in particular is text, as in PostgreSQL.
         Params::Infer(types) => types
