@@ -57,6 +57,10 @@ impl ColumnId {
     pub const DELETED: ColumnId = ColumnId(4);
     /// Where a version stands in the data section, for the x_rev order (i64).
     pub const PLACE: ColumnId = ColumnId(5);
+    /// The mark of the oldest stored version of a key (i64, 0 or 1).
+    pub const FIRST: ColumnId = ColumnId(6);
+    /// In the x_rev order: the x_rev of the next newer version of the same key in the same segment; 0: none (i64).
+    pub const NEXT: ColumnId = ColumnId(7);
     /// The first number a declared column may have.
     pub const FIRST_USER: ColumnId = ColumnId(64);
 }

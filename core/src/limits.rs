@@ -81,7 +81,7 @@ limits! {
     prepared_statements: Count = 10_000, 1, 10_000_000;
     /// Rows that an INSERT into a rows table puts on one shard as one log record: one run of xids.
     insert_run_rows: Count = 65_536, 1, 65_536;
-    /// A name of a table or column (PostgreSQL cuts at 63; SPEC allows 127).
+    /// A name of a table or column (PostgreSQL cuts at 63; 127 are allowed here).
     name_bytes: Bytes = 127, 1, 127;
     /// An entity's name.
     entity_bytes: Bytes = 1024, 16, 64 * KIB;
@@ -120,8 +120,9 @@ limits! {
     merge_fan_in: Count = 4, 2, 64;
     /// A segment that merging no longer makes larger.
     segment_bytes: Bytes = 2 * GIB, MIB, 1u64 << 40;
-    /// Ranges of x_rev in flight per table; past it, writers wait.
-    ranges_in_flight: Count = 65_536, 16, 1u64 << 24;
+    /// Ranges of x_rev in flight per table; past it, writers wait. A connection has one in flight at a time,
+    /// so this is four times `connections`; each costs 16 bytes for every rows table.
+    ranges_in_flight: Count = 4096, 16, 1u64 << 24;
     /// Numbers of x_rev made durable at a time: the gap that a crash leaves.
     rev_reservation: Count = 1u64 << 20, 16, 1u64 << 32;
     /// HTTP request head.

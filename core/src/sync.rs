@@ -34,3 +34,11 @@ impl<T> UnsafeCell<T> {
         f(self.0.get())
     }
 }
+
+/// Locks. A thread that panicked inside leaves the data as whole as before: every critical section of this
+/// crate changes its data in a last step that cannot fail.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}

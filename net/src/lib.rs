@@ -5,6 +5,8 @@
 //! |---|---|
 //! | [`admit`] | the one count of open connections |
 //! | [`counters`] | what the SQL front counts |
+//! | [`http`] | health, readiness, metrics |
+//! | [`ilp`] | line protocol |
 //! | [`pg`] | PostgreSQL's protocol |
 //! | [`session`] | settings, blocks, statements on their way to the engine |
 //! | [`settings`] | what SET and SHOW can name |
@@ -15,6 +17,8 @@
 pub mod admit;
 pub mod counters;
 pub mod glue;
+pub mod http;
+pub mod ilp;
 pub mod pg;
 pub mod session;
 pub mod settings;

@@ -183,7 +183,19 @@ pub struct FakeEngine {
     pub stream_rows: Cell<usize>,
     /// Inserts wait one turn, as for a disk.
     pub slow_writes: Cell<bool>,
+    /// Takes the place of `ensure_columns`.
+    pub on_ensure: RefCell<Option<OnEnsure>>,
+    /// Takes the place of `write_stream`.
+    pub on_write: RefCell<Option<OnWrite>>,
+    /// What `ready` answers.
+    pub refusal: RefCell<Option<Error>>,
 }
+
+/// See [`FakeEngine::on_ensure`].
+pub type OnEnsure = Box<dyn FnMut(&str, &[ColumnSpec]) -> Result<Arc<TableDef>>>;
+/// See [`FakeEngine::on_write`].
+pub type OnWrite =
+    Box<dyn FnMut(TableId, Vec<(ShardId, StreamBatch)>) -> LocalFuture<'static, Result<()>>>;
 
 impl FakeEngine {
     pub fn new(limits: Limits) -> Rc<Self> {
@@ -199,6 +211,9 @@ impl FakeEngine {
             handed_out: Rc::default(),
             stream_rows: Cell::new(0),
             slow_writes: Cell::new(false),
+            on_ensure: RefCell::default(),
+            on_write: RefCell::default(),
+            refusal: RefCell::default(),
         })
     }
 
@@ -261,7 +276,7 @@ impl Engine for FakeEngine {
         self.catalog.borrow().clone()
     }
     fn ready(&self) -> Result<()> {
-        Ok(())
+        self.refusal.borrow().clone().map_or(Ok(()), Err)
     }
     fn create_table(&self, spec: TableSpec, if_not_exists: bool) -> LocalFuture<'_, Result<bool>> {
         let mut catalog = self.catalog.borrow_mut();
@@ -306,16 +321,22 @@ impl Engine for FakeEngine {
     }
     fn ensure_columns<'a>(
         &'a self,
-        _: &'a str,
-        _: Vec<ColumnSpec>,
+        table: &'a str,
+        columns: Vec<ColumnSpec>,
     ) -> LocalFuture<'a, Result<Arc<TableDef>>> {
-        ready(Err(Error::internal("not here")))
+        ready(match &mut *self.on_ensure.borrow_mut() {
+            Some(answer) => answer(table, &columns),
+            None => Err(Error::internal("not here")),
+        })
     }
     fn write_stream(
         &self,
-        _: TableId,
+        table: TableId,
         batches: Vec<(ShardId, StreamBatch)>,
     ) -> LocalFuture<'_, Result<()>> {
+        if let Some(write) = &mut *self.on_write.borrow_mut() {
+            return write(table, batches);
+        }
         let rows: usize = batches.iter().map(|(_, b)| b.rows()).sum();
         self.stream_rows.set(self.stream_rows.get() + rows);
         ready(Ok(()))

@@ -1,22 +1,52 @@
 //! Strandline's shards: the actor that owns one slice of every table, the coordinator beside it, and the
-//! engine that a session talks to.
+//! engine that a session talks to. All of it is written against `core::io`; only [`runtime`] knows glommio.
 //!
 //! # Map
 //! | module | holds |
 //! |---|---|
 //! | [`api`] | what the engine does for a session |
-//! | [`hop`] | crossing to another executor |
-//! | [`runtime`] | the real world: executors, files, sockets, time |
-//! | [`segment`] | segment files and the cache of their blocks |
-//! | [`store`] | what the two stores share |
+//! | [`engine`], [`gather`] | the engine on one executor; answers of several shards made one |
+//! | [`router`], [`hop`] | the way to a shard: a call here, a message elsewhere |
+//! | [`worker`], [`handle_write`] | the shard actor; its writes |
+//! | [`maintain`], [`vacuum`], [`snapshot`] | flush and merge; VACUUM; CHECKPOINT |
+//! | [`coordinator`], [`shared`] | the catalog file; what all executors read |
+//! | [`server`] | the database on real executors |
+//! | [`start`], [`recover`], [`manifest`], [`files`] | start-up; small files replaced whole |
+//! | [`wal`], [`segment`] | the log; segment files and the block cache |
+//! | [`stream`], [`keyed`], [`store`] | the two stores; what they share |
+//! | [`runtime`] | glommio: executors, files, sockets |
 //! | `testing` | files, time and tasks for unit tests (feature `testing`) |
+//!
+//! A write walks `engine → router → handle_write → wal → store → ledger`; a read walks
+//! `engine → router → store → gather`. Change what a log record holds: `handle_write` writes and replays it,
+//! and `docs/format.md` describes it.
 
 #![deny(missing_docs)]
 
 pub mod api;
+pub mod coordinator;
+pub mod engine;
+pub mod files;
+pub mod gather;
+pub mod handle_write;
 pub mod hop;
+pub mod keyed;
+pub mod maintain;
+pub mod manifest;
+pub mod recover;
+pub mod router;
 pub mod runtime;
 pub mod segment;
+pub mod server;
+pub mod shared;
+pub mod signal;
+pub mod snapshot;
+pub mod start;
+pub mod status;
 pub mod store;
+pub mod stream;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod vacuum;
+pub mod wal;
+pub mod worker;

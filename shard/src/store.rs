@@ -1,5 +1,6 @@
 //! What the two stores share: where they write, how they answer, how they report memory.
 
+use crate::segment::BlockCache;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ pub struct StoreContext {
     pub limits: Arc<Limits>,
     /// The number of the next segment of this shard; each sink takes one.
     pub next_segment: Rc<Cell<u64>>,
+    /// Decoded blocks of this executor.
+    pub cache: Rc<BlockCache>,
 }
 
 impl StoreContext {

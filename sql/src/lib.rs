@@ -8,6 +8,7 @@
 //! | [`lexer`], [`ast`], `parser` | tokens, statements as written, one statement per file |
 //! | [`bind`] | names, labels, families; values by label ([`bind::value`]) |
 //! | [`time`] | times and durations as text |
+//! | [`fuzz`] | an entry for fuzzers, and the catalog that tests bind against |
 //! | [`types`] | labels as PostgreSQL types; single values |
 //! | [`plan`] | what a bound statement asks for |
 //! | [`catalog`] | `$sys`, `pg_catalog`, `information_schema` and SELECT without a table |
@@ -17,6 +18,7 @@
 pub mod ast;
 pub mod bind;
 pub mod catalog;
+pub mod fuzz;
 pub mod lexer;
 mod parser;
 pub mod plan;

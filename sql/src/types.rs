@@ -60,6 +60,7 @@ impl SqlType {
         }
     }
     /// Its size in `pg_type.typlen`.
+    #[allow(clippy::len_without_is_empty, reason = "PostgreSQL's name for it")]
     pub fn len(self) -> i16 {
         match self {
             SqlType::Bool | SqlType::Char => 1,

@@ -1,1 +1,8 @@
-//! See the crate list in ARCHITECTURE.md.
+//! What the integration tests share. The tests themselves stand in `tests/tests/`, in few binaries.
+
+// Tests drive real processes and threads; what they test takes time and randomness from `core::io`.
+#![allow(clippy::disallowed_methods)]
+
+pub mod server;
+pub mod sim;
+pub mod sqltext;

@@ -79,6 +79,10 @@ impl DecodedColumn {
         self.bytes_at(row)
             .map(|b| std::str::from_utf8(b).unwrap_or("\u{FFFD}"))
     }
+    /// For a column that lacks some rows: the cells before each 64-row word of its presence; else empty.
+    pub fn ranks(&self) -> &[u32] {
+        &self.rank
+    }
     /// For a column of runs: which run a cell belongs to.
     pub fn run_of(&self, cell: usize) -> Option<usize> {
         let run = self.run_ends.partition_point(|&end| end as usize <= cell);

@@ -3,5 +3,6 @@
 pub mod block;
 pub mod bloom;
 pub mod decoded;
+pub mod log;
 pub mod sealed;
 pub mod segment;

@@ -103,6 +103,8 @@ pub struct StreamBatchBuilder {
     batch: StreamBatch,
     index: HashTable<u32>,
     last_entity: Option<u32>,
+    /// Rows of the batch before: the next one is likely as long, so its columns start with that room.
+    rows_hint: usize,
 }
 
 impl StreamBatchBuilder {
@@ -112,8 +114,8 @@ impl StreamBatchBuilder {
             return i;
         }
         let cells = match kind {
-            Kind::F64 => BatchCells::F64(Vec::new()),
-            Kind::Str => BatchCells::Str(StrVec::new()),
+            Kind::F64 => BatchCells::F64(Vec::with_capacity(self.rows_hint)),
+            Kind::Str => BatchCells::Str(StrVec::with_capacity(self.rows_hint)),
         };
         // A channel that is new after the first rows has no cell in those: from here it lists its rows.
         let rows = (!self.batch.ts.is_empty()).then(Vec::new);
@@ -124,12 +126,19 @@ impl StreamBatchBuilder {
     /// Starts a row. `hash` is [`hash64`] of the entity, which the caller has from routing.
     pub fn begin_row(&mut self, entity: &str, hash: u64, ts: i64) {
         debug_assert_eq!(hash, hash64(entity.as_bytes()));
-        let id = self.entity_index(entity, hash);
-        self.batch.entity_of_row.push(id);
+        let id = self.entity(entity, hash);
+        self.begin_row_of(id, ts);
+    }
+
+    /// Starts a row of an entity whose number in this batch the caller has kept.
+    pub fn begin_row_of(&mut self, entity: u32, ts: i64) {
+        debug_assert!((entity as usize) < self.batch.entities.len());
+        self.batch.entity_of_row.push(entity);
         self.batch.ts.push(ts);
     }
 
-    fn entity_index(&mut self, entity: &str, hash: u64) -> u32 {
+    /// The number of an entity in this batch, given when it is new. Valid until `finish`.
+    pub fn entity(&mut self, entity: &str, hash: u64) -> u32 {
         let batch = &mut self.batch;
         if let Some(last) = self.last_entity
             && batch.entity_hashes[last as usize] == hash
@@ -188,12 +197,18 @@ impl StreamBatchBuilder {
         self.batch.ts.len()
     }
 
+    /// Whether there is no row yet.
+    pub fn is_empty(&self) -> bool {
+        self.batch.ts.is_empty()
+    }
+
     /// The batch; the builder is empty again.
     pub fn finish(&mut self) -> StreamBatch {
         self.index.clear();
         self.last_entity = None;
         let mut batch = std::mem::take(&mut self.batch);
         let rows = batch.ts.len();
+        self.rows_hint = rows.min(65_536);
         batch.columns.retain(|c| !c.cells.is_empty());
         for c in &mut batch.columns {
             match &c.rows {

@@ -55,22 +55,25 @@ impl Port {
             .to_socket_addrs()?
             .next()
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such address"))?;
+        let mut name = None;
         if wanted.port() != 0 {
-            let probe = socket(&wanted)?;
-            // Old connections of a server before us do not count; a listener does.
-            probe.set_reuse_address(true)?;
-            probe.bind(&wanted.into())?;
+            // A server of ours that lives holds the name, and this fails at once.
+            name = Some(hold_name(wanted)?);
+            unshared(wanted)?;
         }
         let held = shared_socket(&wanted)?;
         let address = held
             .local_addr()?
             .as_socket()
             .ok_or_else(|| io::Error::other("a TCP socket without a TCP address"))?;
-        let name = UnixAddr::from_abstract_name(format!("strandline/tcp/{address}"))?;
+        let name = match name {
+            Some(name) => name,
+            None => hold_name(address)?,
+        };
         Ok(Port {
             address,
             _held: held,
-            _name: UnixListener::bind_addr(&name)?,
+            _name: name,
         })
     }
 
@@ -101,6 +104,30 @@ impl Port {
     }
 }
 
+fn hold_name(address: SocketAddr) -> io::Result<UnixListener> {
+    let name = UnixAddr::from_abstract_name(format!("strandline/tcp/{address}"))?;
+    UnixListener::bind_addr(&name)
+}
+
+/// Succeeds when nobody listens there.
+fn unshared(address: SocketAddr) -> io::Result<()> {
+    /// The kernel takes an io_uring apart after its process has ended, and until then a listener that the
+    /// ring watched is still there. Nothing tells when that is done, so it is tried for a second.
+    const TRIES: u32 = 50;
+    const BETWEEN: Duration = Duration::from_millis(20);
+    let mut tries = 0;
+    loop {
+        let probe = socket(&address)?;
+        // Old connections of a server before us do not count; a listener does.
+        probe.set_reuse_address(true)?;
+        match probe.bind(&address.into()) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && tries < TRIES => tries += 1,
+            bound => return bound,
+        }
+        std::thread::sleep(BETWEEN);
+    }
+}
+
 fn socket(address: &SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(
         Domain::for_address(*address),
@@ -126,6 +153,13 @@ fn shared_socket(address: &SocketAddr) -> io::Result<Socket> {
 #[derive(Debug)]
 pub struct TcpListener {
     fd: PollableFd<net::TcpListener>,
+}
+
+impl Drop for TcpListener {
+    /// Ends the listening at once, even while the ring still holds the socket.
+    fn drop(&mut self) {
+        let _ = SockRef::from(self.fd.get_ref()).shutdown(Shutdown::Both);
+    }
 }
 
 impl TcpListener {
@@ -353,10 +387,13 @@ mod tests {
         assert_ne!(address.port(), 0);
         let listening = port.clone();
         let (served_by, served) = std::sync::mpsc::channel();
+        let (ready, is_ready) = std::sync::mpsc::channel();
         let executors = Executors::start(2, move |cx| {
             let (port, served_by) = (listening.clone(), served_by.clone());
+            let ready = ready.clone();
             Box::pin(async move {
                 let listener = port.listen()?;
+                ready.send(()).unwrap();
                 let index = cx.index();
                 spawn(TaskQueue::Query, async move {
                     while let Ok(mut stream) = listener.accept().await {
@@ -374,20 +411,16 @@ mod tests {
             })
         })
         .unwrap();
-        // Both listen only once both have started; a client that comes too early is refused or served.
-        let echo = || {
-            let mut client = net::TcpStream::connect(address)?;
-            client.write_all(&[7; 100_000][..500])?;
-            let mut back = [0; 500];
-            client.read_exact(&mut back)?;
-            assert_eq!(back, [7; 500]);
-            io::Result::Ok(())
-        };
+        is_ready.recv().unwrap();
+        is_ready.recv().unwrap();
         let mut seen = [0_usize; 2];
         while seen.contains(&0) {
-            if echo().is_ok() {
-                seen[served.recv().unwrap()] += 1;
-            }
+            let mut client = net::TcpStream::connect(address).unwrap();
+            client.write_all(&[7; 500]).unwrap();
+            let mut back = [0; 500];
+            client.read_exact(&mut back).unwrap();
+            assert_eq!(back, [7; 500]);
+            seen[served.recv().unwrap()] += 1;
             assert!(seen.iter().sum::<usize>() < 1000, "{seen:?}");
         }
         let e = Port::reserve(&address.to_string()).unwrap_err();

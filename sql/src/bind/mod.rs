@@ -11,6 +11,7 @@ mod insert;
 mod rows;
 mod select_rows;
 mod stream;
+mod system;
 pub mod value;
 
 use crate::ast::{ColumnName, General, Item, ItemKind, Name};
@@ -86,6 +87,9 @@ pub(crate) fn describe(
 ) -> Result<Description> {
     let mut types: Vec<Option<SqlType>> = declared.to_vec();
     types.resize(statement.parameters().max(declared.len()), None);
+    if matches!(statement.parsed, Parsed::System(_)) {
+        system::infer(statement.text(), cx.limits, &mut types);
+    }
     let binder = Binder {
         cx,
         text: statement.source(),
@@ -436,4 +440,6 @@ impl<'a> Binder<'a> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod refusals;
+#[cfg(test)]
+mod tests;

@@ -2,106 +2,15 @@
 //! the table of refusals with state, position and words.
 
 use super::*;
+use crate::fuzz::{NOW, with_context};
 use crate::parse;
 use crate::plan::{OutputSource, Shape, SortKey, Source, Transaction};
-use strandline_core::ids::{ColumnId, Rev, TableId};
+use strandline_core::ids::{ColumnId, Rev};
 use strandline_core::scan::*;
-use strandline_core::schema::{ColumnDef, Fill, Label};
+use strandline_core::schema::{Fill, Label};
 use strandline_core::stream::batch::BatchCells;
 use strandline_core::value::Value;
 use strandline_core::xid::Xid;
-
-/// 2026-01-01T10:00:00Z.
-pub(crate) const NOW: i64 = 1_767_261_600_000;
-
-/// A timeseries table, one WITH (ENTITY UUID), a rows table.
-pub(crate) fn catalog() -> Catalog {
-    let columns = |list: &[(&str, Label, Fill)]| {
-        list.iter()
-            .enumerate()
-            .map(|(i, (name, label, fill))| ColumnDef {
-                id: ColumnId(64 + i as u32),
-                name: (*name).to_owned(),
-                label: *label,
-                fill: *fill,
-                declared: true,
-            })
-            .collect::<Vec<_>>()
-    };
-    let table = |id, name: &str, family, columns: Vec<ColumnDef>, entity_uuid| {
-        Arc::new(TableDef {
-            id: TableId(id),
-            name: name.to_owned(),
-            family,
-            next_column: ColumnId(64 + columns.len() as u32),
-            columns,
-            entity_uuid,
-        })
-    };
-    let hold = Fill::Hold {
-        staleness_ms: Some(60_000),
-    };
-    Catalog::new(
-        1,
-        [
-            table(
-                1,
-                "tele",
-                Family::Timeseries,
-                columns(&[
-                    ("speed", Label::Double, hold),
-                    ("event", Label::TEXT, Fill::None),
-                    ("gear", Label::Int, Fill::None),
-                    ("on_off", Label::Bool, Fill::None),
-                    ("seen", Label::Timestamp, Fill::None),
-                ]),
-                false,
-            ),
-            table(
-                2,
-                "ids",
-                Family::Timeseries,
-                columns(&[("v", Label::Double, Fill::None)]),
-                true,
-            ),
-            table(
-                3,
-                "devices",
-                Family::Rows,
-                columns(&[
-                    ("name", Label::TEXT, Fill::None),
-                    ("model", Label::Text { max_chars: Some(4) }, Fill::None),
-                    ("active", Label::Bool, Fill::None),
-                    ("size", Label::Int, Fill::None),
-                    ("born", Label::Timestamp, Fill::None),
-                ]),
-                false,
-            ),
-            table(
-                4,
-                "log",
-                Family::Rows,
-                columns(&[
-                    ("ts", Label::Timestamp, Fill::None),
-                    ("entity", Label::TEXT, Fill::None),
-                ]),
-                false,
-            ),
-        ],
-    )
-}
-
-pub(crate) fn with_context<T>(f: impl FnOnce(&BindContext<'_>) -> T) -> T {
-    let catalog = catalog();
-    let limits = Limits::default();
-    f(&BindContext {
-        catalog: &catalog,
-        limits: &limits,
-        shards: 2,
-        now_ms: NOW,
-        insert_returns_none: false,
-    })
-}
 
 fn bind_with(sql: &str, params: &[Datum]) -> Result<Plan> {
     with_context(|cx| {
@@ -120,7 +29,7 @@ fn bind_with(sql: &str, params: &[Datum]) -> Result<Plan> {
     })
 }
 
-fn plan(sql: &str) -> Plan {
+pub(super) fn plan(sql: &str) -> Plan {
     bind_with(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e}"))
 }
 
@@ -132,7 +41,7 @@ fn describe(sql: &str) -> Description {
     })
 }
 
-fn error(sql: &str) -> Error {
+pub(super) fn error(sql: &str) -> Error {
     match bind_with(sql, &[]) {
         Ok(plan) => panic!("{sql} was accepted: {plan:?}"),
         Err(e) => e,
@@ -174,8 +83,11 @@ fn keyed(sql: &str) -> (KeyedScan, Shape) {
     }
 }
 
-/// Rows of an INSERT, as (entity, ts, cells) in order of shard.
-fn inserted(sql: &str, params: &[Datum]) -> Vec<(String, i64, Vec<(u32, Value)>)> {
+/// A row of an INSERT: entity, ts, cells by column number.
+type Row = (String, i64, Vec<(u32, Value)>);
+
+/// Rows of an INSERT in order of shard.
+fn inserted(sql: &str, params: &[Datum]) -> Vec<Row> {
     let Plan::InsertStream { batches, rows, .. } =
         bind_with(sql, params).unwrap_or_else(|e| panic!("{sql}: {e}"))
     else {
@@ -1010,6 +922,7 @@ fn questions_for_the_evaluator() {
         "DESCRIBE devices",
         "SELECT * FROM (SELECT 1) s",
         "SELECT * FROM generate_series(1, 3)",
+        "SELECT oid IS DISTINCT FROM 5 FROM pg_class",
     ] {
         assert!(
             matches!(
@@ -1024,562 +937,28 @@ fn questions_for_the_evaluator() {
 }
 
 #[test]
-fn refusals() {
-    let mut wrong = Vec::new();
-    // Statement (¦ marks the position), SQLSTATE, words of the message or hint.
-    for (sql, state, words) in [
-        // Syntax.
-        ("¦SELEC 1", "42601", "syntax error at or near \"SELEC\""),
-        ("SELECT speed FROM¦", "42601", "end of input"),
-        ("SELECT speed ¦, FROM tele", "42601", ""),
-        (
-            "SELECT speed FROM tele WHERE ¦ORDER BY ts",
-            "42601",
-            "\"ORDER\"",
-        ),
-        ("SELECT é, speed FROM tele WHERE ts > ¦)", "42601", "\")\""),
-        ("INSERT INTO tele (entity, ts) VALUES ('a', 1¦", "42601", ""),
-        ("CREATE TABLE t (a INT¦", "42601", "end of input"),
-        ("CREATE TABLE t (¦select INT)", "42601", "\"select\""),
-        ("DELETE tele", "42601", ""),
-        ("COMMIT ¦foo", "42601", "\"foo\""),
-        ("SELECT ¦'abc", "42601", "unterminated"),
-        ("SELECT 1; SELECT ¦'abc", "42601", "unterminated"),
-        // Names.
-        (
-            "SELECT speed FROM ¦nope",
-            "42P01",
-            "\"nope\" does not exist",
-        ),
-        (
-            "SELECT a, b FROM ¦nope GROUP BY a HAVING b > 1",
-            "42P01",
-            "\"nope\"",
-        ),
-        ("INSERT INTO ¦nope VALUES (1)", "42P01", "nope"),
-        ("UPDATE ¦nope SET a = 1", "42P01", "nope"),
-        ("VACUUM ¦nope", "42P01", "nope"),
-        ("SHOW TABLE ¦nope", "42P01", "nope"),
-        (
-            "SELECT ¦sped FROM tele",
-            "42703",
-            "column \"sped\" of table \"tele\"",
-        ),
-        ("SELECT speed FROM tele WHERE ¦sped = 1", "42703", "sped"),
-        ("SELECT ¦xid FROM tele", "42703", "no xid"),
-        ("SELECT ¦entity FROM devices", "42703", "no entity"),
-        ("SELECT ¦x.speed FROM tele t", "42P01", "FROM-clause entry"),
-        (
-            "INSERT INTO tele (entity, ts, ¦nope) VALUES ('a', 1, 2)",
-            "42703",
-            "nope",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, speed, ¦speed) VALUES ('a', 1, 2, 3)",
-            "42701",
-            "speed",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, ¦$timestamp, speed) VALUES ('a', 1, 2, 3)",
-            "42701",
-            "same time axis",
-        ),
-        (
-            "INSERT INTO ¦tele (entity, speed) VALUES ('a', 1)",
-            "23502",
-            "must name ts",
-        ),
-        (
-            "INSERT INTO ¦tele (ts, speed) VALUES (1, 1)",
-            "23502",
-            "must name entity",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, speed) VALUES (¦NULL, 1, 1)",
-            "23502",
-            "entity",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, speed) VALUES ('a', ¦NULL, 1)",
-            "23502",
-            "ts",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, speed) VALUES ('a', 1, 5), (¦'b', 2, NULL)",
-            "23502",
-            "row 2 for table \"tele\" has no channel",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, speed) VALUES ('a', 1, 2, ¦3)",
-            "42601",
-            "more expressions",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, speed) VALUES ('a', ¦1)",
-            "42601",
-            "more target columns",
-        ),
-        // Values.
-        (
-            "INSERT INTO tele (entity, ts, speed) VALUES ('a', 1, ¦'x')",
-            "22P02",
-            "\"x\" is not a valid value for DOUBLE column \"speed\" of table \"tele\"",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, gear) VALUES ('a', 1, ¦1.5)",
-            "22P02",
-            "gear",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, gear) VALUES ('a', 1, ¦9007199254740993)",
-            "22003",
-            "gear",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, speed) VALUES ('a', 1, ¦1e999)",
-            "22003",
-            "speed",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, speed) VALUES ('a', 1, ¦'NaN')",
-            "22003",
-            "speed",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, speed) VALUES ('a', 1, ¦true)",
-            "42804",
-            "speed",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, event) VALUES ('a', 1, ¦5)",
-            "42804",
-            "single quotes",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, event) VALUES ('a', 1, ¦now())",
-            "42804",
-            "event",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, on_off) VALUES ('a', 1, ¦2)",
-            "22003",
-            "on_off",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, seen) VALUES ('a', 1, ¦'soon')",
-            "22007",
-            "seen",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, seen) VALUES ('a', 1, ¦'2026-02-30')",
-            "22008",
-            "seen",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, seen) VALUES ('a', 1, ¦-5)",
-            "22008",
-            "seen",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, speed) VALUES ('a', ¦'soon', 1)",
-            "22007",
-            "ts",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, speed) VALUES ('a', ¦9223372036854, 1)",
-            "22008",
-            "ts",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, speed) VALUES (¦7, 1, 1)",
-            "42804",
-            "entity",
-        ),
-        (
-            "INSERT INTO tele (entity, ts, speed) VALUES ('a', 1, ¦foo)",
-            "42703",
-            "foo",
-        ),
-        (
-            "INSERT INTO ids (entity, ts, v) VALUES (¦'a', 1, 1)",
-            "22P02",
-            "UUID",
-        ),
-        (
-            "INSERT INTO devices (model) VALUES (¦'12345')",
-            "22001",
-            "VARCHAR(4)",
-        ),
-        ("INSERT INTO devices (name) VALUES (¦1)", "42804", "name"),
-        ("SELECT speed FROM tele WHERE event = ¦5", "42804", "event"),
-        ("SELECT speed FROM tele WHERE gear = ¦'x'", "22P02", "gear"),
-        ("SELECT speed FROM tele WHERE ts > ¦'x'", "22007", "ts"),
-        (
-            "SELECT speed FROM tele WHERE ¦speed",
-            "42804",
-            "must be BOOL",
-        ),
-        (
-            "SELECT speed FROM tele WHERE gear = ¦'x'::int",
-            "22P02",
-            "cast",
-        ),
-        // Engine-owned and reserved.
-        ("INSERT INTO devices (¦xid) VALUES ('a')", "428C9", "xid"),
-        (
-            "INSERT INTO devices (name, ¦x_rev) VALUES ('a', 1)",
-            "428C9",
-            "x_rev",
-        ),
-        (
-            "UPDATE devices SET ¦x_deleted = true WHERE xid = 'a'",
-            "428C9",
-            "x_deleted",
-        ),
-        ("CREATE ROWS TABLE t (¦x_foo INT)", "42939", "x_"),
-        ("CREATE ROWS TABLE t (¦xid INT)", "42939", "xid"),
-        ("CREATE TABLE t (¦entity TEXT)", "42939", "entity"),
-        ("CREATE TABLE t (¦ts TIMESTAMP)", "42939", "ts"),
-        ("CREATE TABLE ¦pg_x (a INT)", "42939", "pg_x"),
-        ("CREATE TABLE t (a INT, ¦A INT)", "42701", "twice"),
-        (
-            "UPDATE devices SET name = 'a', ¦name = 'b' WHERE xid = 'a'",
-            "42701",
-            "name",
-        ),
-        // CREATE.
-        ("CREATE TABLE t (a ¦JSONB)", "0A000", "jsonb"),
-        ("CREATE TABLE t (a ¦INT[])", "0A000", "int[]"),
-        (
-            "CREATE TABLE t (a ¦numeric(10,2))",
-            "0A000",
-            "DOUBLE, INT, BOOL",
-        ),
-        ("CREATE TABLE t (a INT ¦NOT NULL)", "0A000", "NOT NULL"),
-        (
-            "CREATE TABLE t (a INT ¦PRIMARY KEY)",
-            "0A000",
-            "PRIMARY KEY",
-        ),
-        (
-            "CREATE TABLE t (a INT ¦STALENESS 5 s)",
-            "42P16",
-            "FILL HOLD",
-        ),
-        (
-            "CREATE TABLE t (a INT) WITH (¦RETENTION 90 d)",
-            "0A000",
-            "RETENTION",
-        ),
-        ("CREATE TABLE t (a INT) WITH (¦MUTABLE)", "0A000", "MUTABLE"),
-        (
-            "CREATE TABLE t (a INT) WITH (ENTITY UUID, ¦DEDUP)",
-            "0A000",
-            "DEDUP",
-        ),
-        (
-            "CREATE TABLE t (a INT) ¦PARTITION BY a",
-            "0A000",
-            "PARTITION BY",
-        ),
-        (
-            "CREATE TABLE t (¦$timestamp TIMESTAMP, a INT)",
-            "0A000",
-            "$timestamp",
-        ),
-        (
-            "CREATE ROWS TABLE t (a INT ¦FILL HOLD)",
-            "0A000",
-            "rows table",
-        ),
-        (
-            "CREATE ROWS TABLE t (a INT) WITH (¦RETENTION 1 d)",
-            "0A000",
-            "rows table",
-        ),
-        (
-            "CREATE ROWS TABLE t (a INT) ¦PARTITION BY a",
-            "0A000",
-            "rows table",
-        ),
-        ("¦CREATE KV TABLE t", "0A000", "kv"),
-        (
-            "¦CREATE MUTABLE TABLE t (a INT) NATURAL KEY (a)",
-            "0A000",
-            "dataspace",
-        ),
-        ("¦CREATE INDEX i ON t (a)", "0A000", "CREATE INDEX"),
-        ("¦DROP VIEW v", "0A000", "DROP VIEW"),
-        // Verbs.
-        ("¦ALTER TABLE tele ADD COLUMN a INT", "0A000", "ALTER"),
-        ("¦TRUNCATE tele", "0A000", "TRUNCATE"),
-        ("¦COPY tele FROM STDIN", "0A000", "COPY"),
-        ("¦EXPLAIN SELECT 1", "0A000", "EXPLAIN"),
-        ("¦DECLARE c CURSOR FOR SELECT 1", "0A000", "DECLARE CURSOR"),
-        ("¦SAVEPOINT a", "0A000", "SAVEPOINT"),
-        ("¦ROLLBACK TO SAVEPOINT a", "0A000", "SAVEPOINT"),
-        ("¦VACUUM", "0A000", "rows table"),
-        ("VACUUM ¦FULL devices", "0A000", "FULL"),
-        // Families.
-        (
-            "UPDATE ¦tele SET speed = 1 WHERE entity = 'a'",
-            "0A000",
-            "timeseries",
-        ),
-        ("DELETE FROM ¦tele", "0A000", "append-only"),
-        ("VACUUM ¦tele", "0A000", "timeseries"),
-        ("SHOW FEED ¦tele", "0A000", "timeseries"),
-        (
-            "INSERT INTO tele (entity, ts, speed) VALUES ('a', 1, 1) ¦RETURNING ts",
-            "0A000",
-            "RETURNING",
-        ),
-        ("SELECT name FROM devices ¦RAW", "0A000", "rows"),
-        (
-            "SELECT name FROM devices ¦LATEST ON ts PARTITION BY entity",
-            "0A000",
-            "LATEST",
-        ),
-        (
-            "SELECT count(*) FROM devices ¦SAMPLE BY 5 m",
-            "0A000",
-            "SAMPLE BY",
-        ),
-        (
-            "SELECT name FROM devices IN ¦RANGE (1, 2)",
-            "0A000",
-            "IN RANGE",
-        ),
-        ("SELECT name FROM devices WHERE ¦ts > 5", "0A000", "rows"),
-        (
-            "INSERT INTO devices (name) VALUES ('a') ¦ON CONFLICT DO NOTHING",
-            "0A000",
-            "rows",
-        ),
-        // Rows tables.
-        (
-            "SELECT name FROM devices WHERE name = 'a' AND ¦size = 1",
-            "0A000",
-            "second comparison",
-        ),
-        (
-            "SELECT name FROM devices WHERE name = 'a' OR ¦size = 1",
-            "0A000",
-            "OR",
-        ),
-        (
-            "SELECT name FROM devices WHERE ¦size BETWEEN 1 AND 2",
-            "0A000",
-            "BETWEEN",
-        ),
-        (
-            "SELECT name FROM devices WHERE ¦size IN (1, 2)",
-            "0A000",
-            "IN",
-        ),
-        ("SELECT name FROM devices WHERE ¦size <> 1", "0A000", "<>"),
-        (
-            "SELECT name FROM devices WHERE ¦name > 'a'",
-            "0A000",
-            "range of TEXT",
-        ),
-        (
-            "SELECT name FROM devices WHERE ¦xid > 'a'",
-            "0A000",
-            "range of xid",
-        ),
-        ("SELECT ¦max(size) FROM devices", "0A000", "count(*)"),
-        (
-            "SELECT name FROM devices ¦GROUP BY name",
-            "0A000",
-            "GROUP BY",
-        ),
-        (
-            "SELECT name FROM devices ¦JOIN log ON true",
-            "0A000",
-            "join",
-        ),
-        ("SELECT count(*), ¦name FROM devices", "42803", ""),
-        (
-            "UPDATE devices SET name = 'a' WHERE ¦name = 'b'",
-            "0A000",
-            "xid",
-        ),
-        ("UPDATE ¦devices SET name = 'a'", "0A000", "xid"),
-        ("DELETE FROM devices WHERE ¦x_rev = 5", "0A000", "xid"),
-        (
-            "UPDATE devices SET size = ¦size + 1 WHERE xid = 'a'",
-            "0A000",
-            "value",
-        ),
-        // General SELECT.
-        (
-            "SELECT speed FROM tele ¦JOIN ids ON true",
-            "0A000",
-            "a join",
-        ),
-        ("SELECT speed FROM tele¦, ids", "0A000", "a join"),
-        ("SELECT speed ¦* 2 FROM tele", "0A000", "operator *"),
-        (
-            "SELECT ¦upper(event) FROM tele WHERE ts > now() - 5 m SAMPLE BY 1h",
-            "0A000",
-            "upper()",
-        ),
-        ("SELECT ¦DISTINCT event FROM tele", "0A000", "DISTINCT"),
-        (
-            "SELECT event, count(*) FROM tele ¦GROUP BY event",
-            "0A000",
-            "GROUP BY",
-        ),
-        (
-            "SELECT max(speed) FROM tele GROUP BY entity ¦HAVING max(speed) > 1",
-            "0A000",
-            "HAVING",
-        ),
-        (
-            "SELECT speed FROM tele ¦UNION SELECT v FROM ids",
-            "0A000",
-            "UNION",
-        ),
-        (
-            "WITH a AS (SELECT speed FROM ¦tele SAMPLE BY 5m) SELECT * FROM a",
-            "0A000",
-            "WITH",
-        ),
-        (
-            "SELECT speed FROM tele WHERE gear = ¦(SELECT 1)",
-            "0A000",
-            "subquery",
-        ),
-        ("SELECT avg(speed) ¦OVER () FROM tele", "0A000", "OVER"),
-        (
-            "SELECT speed FROM tele WHERE event ¦LIKE 'a%'",
-            "0A000",
-            "LIKE",
-        ),
-        (
-            "SELECT speed FROM tele WHERE ¦speed > gear",
-            "0A000",
-            "two columns",
-        ),
-        (
-            "SELECT speed FROM tele WHERE ¦entity = 'a' OR speed > 1",
-            "0A000",
-            "entity",
-        ),
-        (
-            "SELECT speed FROM tele WHERE ¦entity <> 'a'",
-            "0A000",
-            "entity",
-        ),
-        (
-            "SELECT speed FROM tele WHERE ts <> ¦5",
-            "0A000",
-            "time axis",
-        ),
-        (
-            "SELECT avg(speed) FROM tele WHERE ¦event = 'x'",
-            "0A000",
-            "condition on channels",
-        ),
-        ("SELECT ¦ts, avg(speed) FROM tele", "42803", "SAMPLE BY"),
-        (
-            "SELECT ¦entity, avg(speed) FROM tele",
-            "42803",
-            "GROUP BY entity",
-        ),
-        (
-            "SELECT ts, ¦speed, avg(speed) FROM tele SAMPLE BY 5 m",
-            "42803",
-            "last()",
-        ),
-        ("SELECT ¦avg(event) FROM tele", "42883", "TEXT"),
-        ("SELECT ¦min(ts) FROM tele", "0A000", "min(ts)"),
-        (
-            "SELECT ts, avg(speed) FROM tele ¦SAMPLE BY 5 m FILL(PREV)",
-            "0A000",
-            "bounded",
-        ),
-        (
-            "SELECT ts, avg(speed) FROM tele WHERE ts IN RANGE (0, 99999999999) ¦SAMPLE BY 1 ms FILL(NULL)",
-            "54000",
-            "buckets",
-        ),
-        (
-            "SELECT ts, avg(speed) FROM tele SAMPLE BY ¦1 month",
-            "0A000",
-            "months",
-        ),
-        ("SELECT ts, avg(speed) FROM tele SAMPLE BY ¦0", "22023", ""),
-        ("SELECT ¦stddev(speed) FROM tele", "0A000", "stddev"),
-        ("INSERT INTO tele ¦SELECT * FROM ids", "0A000", "a query"),
+fn forms_that_users_write() {
+    for sql in [
+        "select * from tele limit 5;",
+        "SELECT speed s, ts FROM tele",
+        "SELECT \"speed\" FROM public.tele",
+        "SELECT tele.speed FROM public.tele WHERE tele.entity = 'a'",
+        "SELECT * FROM tele WHERE ts > now() - interval '1 hour' AND speed IS NOT NULL",
+        "SELECT * FROM tele WHERE ts BETWEEN '2026-01-01' AND '2026-01-02 12:00'",
+        "SELECT * FROM tele WHERE ts >= $1 - 1 day AND speed > -1.5e3 AND gear NOT IN (1, -2)",
+        "SELECT * FROM tele WHERE (entity = 'a' OR entity = 'b') AND NOT (speed > 1 AND event IS NULL)",
+        "SELECT ts, speed FROM tele WHERE event = 'brake' ORDER BY 1 DESC",
+        "SELECT max(speed) AS \"top speed\" FROM tele WHERE entity = 'a' -- and a comment",
+        "SELECT ts, avg(speed) FROM tele WHERE ts IN RANGE (yesterday, today) SAMPLE BY 1hour 30min FILL(NULL) ORDER BY ts",
+        "SELECT entity, ts, avg(speed) FROM tele SAMPLE BY 1h ORDER BY avg DESC LIMIT 3",
+        "SELECT $timestamp, speed FROM tele IN RANGE (2026-01-01, 2026-01-02) WHERE entity = 'x' ORDER BY $timestamp",
+        "SELECT xid, * FROM devices WHERE born < 2026-01-01T10:00:00 ORDER BY name NULLS FIRST",
+        "SELECT count(*) FROM devices WHERE name = 'x'",
+        "SELECT name, x_rev, x_deleted FROM devices WHERE x_rev > 0 LIMIT 100",
+        "INSERT INTO devices (name, model) VALUES ('Vehicle 1', 'S8') RETURNING xid, x_rev",
+        "INSERT INTO public.devices AS d (name) VALUES ('a')",
+        "UPDATE ONLY devices d SET born = now(), active = NULL WHERE xid = '019f31db000000000000000000000001'",
     ] {
-        let at = sql.chars().position(|c| c == '¦').map(|i| i as u32 + 1);
-        let clean = sql.replace('¦', "");
-        let got = with_context(|cx| parse(&clean, cx.limits).and_then(|s| s[0].bind(cx, &[])));
-        let e = match got {
-            Ok(plan) => {
-                wrong.push(format!("{clean}\n  accepted: {plan:?}"));
-                continue;
-            }
-            Err(e) => e,
-        };
-        let said = format!("{} {}", e.message(), e.hint_text().unwrap_or_default());
-        if e.state().code() != state
-            || !said.contains(words)
-            || (at.is_some() && e.position() != at)
-        {
-            wrong.push(format!(
-                "{clean}\n  {e} at {:?}, not {state} at {at:?}",
-                e.position()
-            ));
-        }
+        bind_with(sql, &[Datum::Int(NOW)]).unwrap_or_else(|e| panic!("{sql}: {e}"));
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-#[test]
-fn bounds() {
-    let state = |sql: &str| error(sql).state().code();
-    let name = "n".repeat(128);
-    assert_eq!(state(&format!("SELECT {name} FROM tele")), "42622");
-    assert_eq!(state(&format!("CREATE TABLE {name} (a INT)")), "42622");
-    plan(&format!("CREATE TABLE {} (a INT)", "n".repeat(127)));
-    let deep = |open: &str, inner: &str, close: &str| {
-        format!("{}{inner}{}", open.repeat(5000), close.repeat(5000))
-    };
-    for cond in [
-        deep("(", "speed = 1", ")"),
-        deep("NOT ", "on_off", ""),
-        format!("speed = {}", deep("(", "1", ")")),
-        format!("speed = {}", deep("- ", "1", "")),
-        format!("speed = 1{}", " + 1".repeat(5000)),
-        format!("speed = 1{}", "::int".repeat(5000)),
-    ] {
-        assert_eq!(
-            state(&format!("SELECT speed FROM tele WHERE {cond}")),
-            "54001"
-        );
-    }
-    for query in [
-        deep("SELECT (", "1", ")"),
-        format!("SELECT {}", deep("(", "1", ")")),
-        format!("SELECT 1{}", " + 1".repeat(5000)),
-        format!("SELECT 1{}", " UNION SELECT 1".repeat(5000)),
-        format!("SELECT {}", deep("CASE WHEN true THEN ", "1", " END")),
-        format!("SELECT {}", deep("NOT ", "true", "")),
-    ] {
-        assert!(matches!(state(&query), "54001"), "{}", &query[..40]);
-    }
-    // Wide is not deep.
-    let list = vec!["'e'"; 20_000].join(", ");
-    plan(&format!("SELECT speed FROM tele WHERE entity IN ({list})"));
-    plan(&format!(
-        "SELECT speed FROM tele WHERE {}",
-        vec!["speed = 1"; 2000].join(" OR ")
-    ));
-    plan(&format!(
-        "SELECT 1 WHERE 1 IN ({})",
-        vec!["1"; 2000].join(", ")
-    ));
 }

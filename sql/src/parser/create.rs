@@ -34,7 +34,7 @@ impl Parser<'_> {
                 .unsupported(at, "CREATE TABLE … AS is not supported")
                 .into());
         }
-        self.expect(Kind::LParen)?;
+        self.require(Kind::LParen)?;
         let mut columns = Vec::new();
         if !self.eat(Kind::RParen) {
             loop {
@@ -43,7 +43,7 @@ impl Parser<'_> {
                     break;
                 }
             }
-            self.expect(Kind::RParen)?;
+            self.require(Kind::RParen)?;
         }
         let mut create = Create {
             rows,
@@ -55,14 +55,14 @@ impl Parser<'_> {
         loop {
             let t = self.peek();
             if self.eat_word("WITH") {
-                self.expect(Kind::LParen)?;
+                self.require(Kind::LParen)?;
                 loop {
                     self.table_option(&mut create)?;
                     if !self.eat(Kind::Comma) {
                         break;
                     }
                 }
-                self.expect(Kind::RParen)?;
+                self.require(Kind::RParen)?;
             } else if self.is_word(0, "PARTITION") {
                 return Err(self.later(t.start, rows, "PARTITION BY"));
             } else if self.is_word(0, "NATURAL") {
@@ -213,7 +213,7 @@ impl Parser<'_> {
         if word == "varchar" && self.eat(Kind::LParen) {
             let at = self.peek().start;
             let n = self.unsigned()?;
-            self.expect(Kind::RParen)?;
+            self.require(Kind::RParen)?;
             let max = u32::try_from(n)
                 .ok()
                 .filter(|n| (1..=10_485_760).contains(n));

@@ -132,7 +132,7 @@ impl Parser<'_> {
                 if self.is(Kind::Comma) {
                     return Err(self.general(at, "a row value"));
                 }
-                self.expect(Kind::RParen)?;
+                self.require(Kind::RParen)?;
                 e.at = at;
                 Ok(e)
             }
@@ -178,7 +178,7 @@ impl Parser<'_> {
             let parens = matches!(kind, ExprKind::Now | ExprKind::Day(_)) && called;
             if parens {
                 self.next();
-                self.expect(Kind::RParen)?;
+                self.require(Kind::RParen)?;
             }
             return Ok(Expr { kind, at });
         }
@@ -188,7 +188,7 @@ impl Parser<'_> {
                 let e = self.nested(Self::expr)?;
                 self.expect_word("AS")?;
                 let ty = self.type_name()?;
-                self.expect(Kind::RParen)?;
+                self.require(Kind::RParen)?;
                 return Ok(Expr {
                     kind: ExprKind::Cast(Box::new(e), ty),
                     at,
@@ -376,15 +376,15 @@ impl Parser<'_> {
 
     /// `(a, b)` or `(a, +duration)` behind IN RANGE.
     pub(super) fn in_range(&mut self, at: u32) -> PResult<InRange> {
-        self.expect(Kind::LParen)?;
+        self.require(Kind::LParen)?;
         let from = self.expr()?;
-        self.expect(Kind::Comma)?;
+        self.require(Kind::Comma)?;
         let to = if self.eat(Kind::Plus) {
             RangeEnd::After(self.duration()?)
         } else {
             RangeEnd::At(self.expr()?)
         };
-        self.expect(Kind::RParen)?;
+        self.require(Kind::RParen)?;
         Ok(InRange { from, to, at })
     }
 
@@ -421,7 +421,7 @@ impl Parser<'_> {
             if self.is(Kind::Comma) {
                 return Err(self.general(t.start, "a row value"));
             }
-            self.expect(Kind::RParen)?;
+            self.require(Kind::RParen)?;
             return match inner {
                 Cond::Bare(e) => {
                     let left = self.expr_after(e)?;
@@ -522,7 +522,7 @@ impl Parser<'_> {
                 let range = self.in_range(at)?;
                 return Ok(Cond::InRange { expr: left, range });
             }
-            let open = self.expect(Kind::LParen)?;
+            let open = self.require(Kind::LParen)?;
             if self.is_any_word(&["SELECT", "WITH", "VALUES"]) {
                 return Err(self.general(open.start, "a subquery"));
             }
@@ -530,7 +530,7 @@ impl Parser<'_> {
             while self.eat(Kind::Comma) {
                 list.push(self.expr()?);
             }
-            self.expect(Kind::RParen)?;
+            self.require(Kind::RParen)?;
             return Ok(Cond::In {
                 expr: left,
                 list,
@@ -574,7 +574,7 @@ impl Parser<'_> {
             if self.eat(Kind::Comma) {
                 self.unsigned()?;
             }
-            self.expect(Kind::RParen)?;
+            self.require(Kind::RParen)?;
         }
         if ty == SqlType::Timestamptz {
             let _ = self.eat_words(&["WITH", "TIME", "ZONE"])

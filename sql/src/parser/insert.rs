@@ -55,7 +55,7 @@ impl Parser<'_> {
             while self.eat(Kind::Comma) {
                 list.push(self.name()?);
             }
-            self.expect(Kind::RParen)?;
+            self.require(Kind::RParen)?;
             columns = Some(list);
         }
         let mut insert = Insert {
@@ -88,7 +88,7 @@ impl Parser<'_> {
         }
         if self.is_word(0, "ON") {
             insert.on_conflict = Some(self.peek().start);
-            return Ok(self.skip_conflict(insert)?);
+            return self.skip_conflict(insert);
         }
         insert.returning = self.returning()?;
         self.done()?;
@@ -104,7 +104,7 @@ impl Parser<'_> {
     }
 
     fn row(&mut self, insert: &mut Insert) -> PResult<()> {
-        self.expect(Kind::LParen)?;
+        self.require(Kind::LParen)?;
         if self.is(Kind::RParen) {
             return Err(self.unexpected());
         }

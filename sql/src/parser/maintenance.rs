@@ -18,7 +18,7 @@ impl Parser<'_> {
             while self.eat(Kind::Comma) {
                 self.vacuum_option(&mut verbose)?;
             }
-            self.expect(Kind::RParen)?;
+            self.require(Kind::RParen)?;
         } else {
             verbose = self.eat_word("VERBOSE");
             if self.is_any_word(&["FULL", "FREEZE", "ANALYZE"]) {

@@ -361,7 +361,7 @@ impl<'a> Parser<'a> {
         hit
     }
 
-    fn expect(&mut self, kind: Kind) -> PResult<Token> {
+    fn require(&mut self, kind: Kind) -> PResult<Token> {
         if self.is(kind) {
             Ok(self.next())
         } else {

@@ -25,7 +25,7 @@ impl Parser<'_> {
                     break;
                 }
             }
-            self.expect(Kind::RParen)?;
+            self.require(Kind::RParen)?;
         }
         self.expect_word("AS")?;
         if !self.is_any_word(&["SELECT", "WITH", "VALUES", "INSERT", "UPDATE", "DELETE"]) {
@@ -51,7 +51,7 @@ impl Parser<'_> {
                     break;
                 }
             }
-            self.expect(Kind::RParen)?;
+            self.require(Kind::RParen)?;
         }
         Ok(Parsed::Execute { name, arguments })
     }

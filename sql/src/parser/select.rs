@@ -77,7 +77,14 @@ impl Parser<'_> {
                 Kind::End => return None,
                 Kind::LParen => depth += 1,
                 Kind::RParen => depth = depth.saturating_sub(1),
-                Kind::Word if depth == 0 && self.raw(t).eq_ignore_ascii_case("from") => break,
+                // `a IS DISTINCT FROM b` is no clause.
+                Kind::Word
+                    if depth == 0
+                        && self.raw(t).eq_ignore_ascii_case("from")
+                        && !self.is_word(i - 1, "DISTINCT") =>
+                {
+                    break;
+                }
                 _ => {}
             }
             i += 1;
@@ -110,13 +117,8 @@ impl Parser<'_> {
         }
         self.expect_word("FROM")?;
         let table = self.table_name()?;
-        let alias = if self.eat_word("AS") {
-            Some(self.name()?)
-        } else if self.is_name() && !self.is_any_word(CLAUSES) {
-            Some(self.name()?)
-        } else {
-            None
-        };
+        let named = self.eat_word("AS") || (self.is_name() && !self.is_any_word(CLAUSES));
+        let alias = named.then(|| self.name()).transpose()?;
         let mut select = Select {
             items,
             table,
@@ -245,7 +247,7 @@ impl Parser<'_> {
         if self.is(Kind::Comma) || self.is_word(0, "ORDER") {
             return Err(self.general(self.peek().start, "an aggregate of several values"));
         }
-        self.expect(Kind::RParen)?;
+        self.require(Kind::RParen)?;
         Ok(Some(AggregateCall { func, column, at }))
     }
 
@@ -397,7 +399,7 @@ impl Parser<'_> {
                 .into());
         }
         let fill = if self.eat_word("FILL") {
-            self.expect(Kind::LParen)?;
+            self.require(Kind::LParen)?;
             let fill = if self.eat_word("PREV") {
                 Some(FillSpec::Prev)
             } else if self.eat_word("NULL") {
@@ -427,7 +429,7 @@ impl Parser<'_> {
                     )
                     .into());
             }
-            self.expect(Kind::RParen)?;
+            self.require(Kind::RParen)?;
             fill
         } else {
             None

@@ -116,12 +116,9 @@ impl Parser<'_> {
         let mut parser = SqlParser::new(&dialect)
             .with_recursion_limit(usize::try_from(self.limits.nesting_depth).unwrap_or(64))
             .with_tokens_with_locations(tokens);
-        let parsed = parser.parse_statement().and_then(|s| {
+        let parsed = parser.parse_statement().map(|s| {
             let rest = parser.peek_token();
-            match rest.token {
-                SqlToken::EOF => Ok((s, None)),
-                _ => Ok((s, Some(rest))),
-            }
+            (s, (rest.token != SqlToken::EOF).then_some(rest))
         });
         match parsed {
             Ok((statement, None)) => Ok(statement),

@@ -31,7 +31,7 @@ impl Parser<'_> {
                 return Err(self.general(self.peek().start, "SET of several columns at once"));
             }
             let column = self.name()?;
-            self.expect(Kind::Eq)?;
+            self.require(Kind::Eq)?;
             let value = if self.is_word(0, "DEFAULT") {
                 let at = self.next().start;
                 Expr {

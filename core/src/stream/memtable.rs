@@ -1,0 +1,502 @@
+//! Rows that are durable in the log and not yet in a segment. Writes are appended by column to a small
+//! active part; every [`RUN_ROWS`] rows it is sealed into a [`Run`]: sorted, coalesced, never changed again,
+//! so that readers share it while writes go on.
+
+use super::batch::{BatchCells, BatchColumn, StreamBatch};
+use crate::format::block::{Bitmap, BlockData, Presence};
+use crate::format::decoded::DecodedColumn;
+use crate::ids::{ColumnId, Lsn};
+use crate::scan::TsRange;
+use crate::value::StrVec;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// Rows of the active part. Sealing sorts this many at a time, about a millisecond: longer would hold up
+/// the acknowledgements behind it.
+pub const RUN_ROWS: usize = 16 * 1024;
+
+/// Rows sorted by (entity number, ts, arrival), fragments coalesced.
+#[derive(Debug)]
+pub struct Run {
+    entities: Vec<u32>,
+    /// First row of each entity, and the number of rows at the end.
+    starts: Vec<u32>,
+    /// Shaped as a block's ts column, so that readers need not tell runs from blocks.
+    ts: Rc<DecodedColumn>,
+    rows: usize,
+    columns: Vec<(ColumnId, Rc<DecodedColumn>)>,
+    range: TsRange,
+}
+
+impl Run {
+    /// Rows in it.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+    /// ts of every row, a full column of i64.
+    pub fn ts(&self) -> &Rc<DecodedColumn> {
+        &self.ts
+    }
+    /// Smallest and largest ts.
+    pub fn range(&self) -> TsRange {
+        self.range
+    }
+    /// The rows of an entity, by ts; empty when there are none.
+    pub fn rows_of(&self, entity: u32) -> Range<usize> {
+        match self.entities.binary_search(&entity) {
+            Ok(i) => self.starts[i] as usize..self.starts[i + 1] as usize,
+            Err(_) => 0..0,
+        }
+    }
+    /// Entities in order of number, each with its rows.
+    pub fn entities(&self) -> impl Iterator<Item = (u32, Range<usize>)> + '_ {
+        self.entities
+            .iter()
+            .zip(self.starts.windows(2))
+            .map(|(&e, w)| (e, w[0] as usize..w[1] as usize))
+    }
+    /// How many entities.
+    pub fn entity_count(&self) -> usize {
+        self.entities.len()
+    }
+    /// A channel, if any row has a cell of it.
+    pub fn column(&self, id: ColumnId) -> Option<&Rc<DecodedColumn>> {
+        self.columns
+            .binary_search_by_key(&id, |c| c.0)
+            .ok()
+            .map(|i| &self.columns[i].1)
+    }
+    /// The channels it has cells of.
+    pub fn channels(&self) -> impl Iterator<Item = ColumnId> + '_ {
+        self.columns.iter().map(|c| c.0)
+    }
+    /// Bytes held.
+    pub fn memory_bytes(&self) -> usize {
+        (self.entities.capacity() + self.starts.capacity()) * 4
+            + self.ts.memory_bytes()
+            + self
+                .columns
+                .iter()
+                .map(|c| c.1.memory_bytes())
+                .sum::<usize>()
+    }
+}
+
+/// Which of the active rows a reader wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Pick<'a> {
+    /// Entity numbers, ascending; `None`: all.
+    pub entities: Option<&'a [u32]>,
+    /// By time.
+    pub range: TsRange,
+    /// Channels; `None`: all.
+    pub channels: Option<&'a [ColumnId]>,
+}
+
+/// The part that takes writes.
+#[derive(Debug, Default)]
+struct Active {
+    entity: Vec<u32>,
+    ts: Vec<i64>,
+    /// `rows: None` means rows `0..cells.len()` here.
+    columns: Vec<BatchColumn>,
+    bytes: usize,
+}
+
+impl Active {
+    fn append(&mut self, batch: &StreamBatch, ids: &[u32], rows: Range<usize>) {
+        let start = self.ts.len();
+        self.entity.extend(
+            batch.entity_of_row[rows.clone()]
+                .iter()
+                .map(|&e| ids[e as usize]),
+        );
+        self.ts.extend_from_slice(&batch.ts[rows.clone()]);
+        self.bytes += rows.len() * 12;
+        for source in &batch.columns {
+            let (cells, list) = match &source.rows {
+                None => (rows.clone(), None),
+                Some(list) => {
+                    let from = list.partition_point(|&r| (r as usize) < rows.start);
+                    let to = list.partition_point(|&r| (r as usize) < rows.end);
+                    (from..to, Some(&list[from..to]))
+                }
+            };
+            if cells.is_empty() {
+                continue;
+            }
+            let at = self
+                .columns
+                .iter()
+                .position(|c| c.id == source.id)
+                .unwrap_or_else(|| {
+                    self.columns.push(BatchColumn {
+                        id: source.id,
+                        rows: None,
+                        cells: match &source.cells {
+                            BatchCells::F64(_) => BatchCells::F64(Vec::new()),
+                            BatchCells::Str(_) => BatchCells::Str(StrVec::new()),
+                        },
+                    });
+                    self.columns.len() - 1
+                });
+            let target = &mut self.columns[at];
+            let goes_on = target.rows.is_none() && target.cells.len() == start;
+            if !(goes_on && list.is_none()) {
+                let known = target.cells.len() as u32;
+                let target_rows = target.rows.get_or_insert_with(|| (0..known).collect());
+                match list {
+                    None => target_rows.extend((start..start + rows.len()).map(|r| r as u32)),
+                    Some(list) => target_rows
+                        .extend(list.iter().map(|&r| r - rows.start as u32 + start as u32)),
+                }
+                self.bytes += cells.len() * 4;
+            }
+            match (&mut target.cells, &source.cells) {
+                (BatchCells::F64(to), BatchCells::F64(from)) => {
+                    to.extend_from_slice(&from[cells.clone()]);
+                    self.bytes += cells.len() * 8;
+                }
+                (BatchCells::Str(to), BatchCells::Str(from)) => {
+                    for i in cells {
+                        let text = from.get_bytes(i);
+                        to.push_bytes(text);
+                        self.bytes += text.len() + 4;
+                    }
+                }
+                // A column's kind never changes, and its number is never used again.
+                _ => unreachable!("a batch has another kind for channel {}", source.id),
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        self.entity.clear();
+        self.ts.clear();
+        self.columns.clear();
+        self.bytes = 0;
+    }
+
+    /// Numbers of the wanted rows in order of (entity, ts, arrival).
+    fn order(&self, pick: &Pick<'_>) -> Vec<u32> {
+        let n = self.ts.len();
+        let all_time = pick.range == TsRange::ALL;
+        let mut order: Vec<u32> = match pick.entities {
+            None if all_time => (0..n as u32).collect(),
+            None => (0..n as u32)
+                .filter(|&r| pick.range.contains(self.ts[r as usize]))
+                .collect(),
+            Some([one]) => (0..n as u32)
+                .filter(|&r| {
+                    self.entity[r as usize] == *one && pick.range.contains(self.ts[r as usize])
+                })
+                .collect(),
+            Some(list) => (0..n as u32)
+                .filter(|&r| {
+                    pick.range.contains(self.ts[r as usize])
+                        && list.binary_search(&self.entity[r as usize]).is_ok()
+                })
+                .collect(),
+        };
+        let key = |r: u32| (self.entity[r as usize], self.ts[r as usize]);
+        if order.windows(2).all(|w| key(w[0]) <= key(w[1])) {
+            return order;
+        }
+        // By entity first, on whole words; within an entity rows mostly came by ts already.
+        let mut words: Vec<u64> = order
+            .iter()
+            .map(|&r| u64::from(self.entity[r as usize]) << 32 | u64::from(r))
+            .collect();
+        words.sort_unstable();
+        for (slot, w) in order.iter_mut().zip(&words) {
+            *slot = *w as u32;
+        }
+        let mut start = 0;
+        while start < order.len() {
+            let entity = self.entity[order[start] as usize];
+            let len = order[start..]
+                .iter()
+                .take_while(|&&r| self.entity[r as usize] == entity)
+                .count();
+            let group = &mut order[start..start + len];
+            if !group.is_sorted_by_key(|&r| self.ts[r as usize]) {
+                group.sort_by_key(|&r| self.ts[r as usize]);
+            }
+            start += len;
+        }
+        order
+    }
+
+    fn run(&self, pick: &Pick<'_>) -> Option<Run> {
+        let order = self.order(pick);
+        let (&first, _) = order.split_first()?;
+        let key = |r: u32| (self.entity[r as usize], self.ts[r as usize]);
+        let columns: Vec<(&BatchColumn, Vec<u32>)> = self
+            .columns
+            .iter()
+            .filter(|c| pick.channels.is_none_or(|ids| ids.contains(&c.id)))
+            .map(|c| (c, self.cells_by_row(c)))
+            .collect();
+        // The group of each position, where positions of equal (entity, ts) share one; `None` when no two do.
+        let repeats = order.windows(2).any(|w| key(w[0]) == key(w[1]));
+        let layout = repeats.then(|| Layout::new(&order, key, &columns));
+        let rows = layout.as_ref().map_or(order.len(), |l| l.rows);
+        if rows == 0 {
+            return None;
+        }
+        let (mut entities, mut starts) = (Vec::new(), Vec::new());
+        let mut out_ts: Vec<i64> = Vec::with_capacity(rows);
+        let mut range = TsRange {
+            from: self.ts[first as usize],
+            to: self.ts[first as usize],
+        };
+        let mut add = |entity: u32, ts: i64, times: usize| {
+            if times == 0 {
+                return;
+            }
+            if entities.last() != Some(&entity) {
+                entities.push(entity);
+                starts.push(out_ts.len() as u32);
+            }
+            out_ts.extend(std::iter::repeat_n(ts, times));
+            range.from = range.from.min(ts);
+            range.to = range.to.max(ts);
+        };
+        match &layout {
+            None => order.iter().for_each(|&r| add(key(r).0, key(r).1, 1)),
+            Some(l) => {
+                for (g, &at) in l.first.iter().enumerate() {
+                    let (entity, ts) = key(order[at as usize]);
+                    add(entity, ts, (l.base[g + 1] - l.base[g]) as usize);
+                }
+            }
+        }
+        starts.push(rows as u32);
+        let mut out_columns = Vec::with_capacity(columns.len());
+        for (column, by_row) in columns {
+            if let Some(cells) = gather(column, &by_row, &order, layout.as_ref(), rows) {
+                out_columns.push((column.id, Rc::new(cells)));
+            }
+        }
+        out_columns.sort_by_key(|c| c.0);
+        let ts = DecodedColumn::new(Presence::All, BlockData::I64(out_ts));
+        Some(Run {
+            entities,
+            starts,
+            ts: Rc::new(ts),
+            rows,
+            columns: out_columns,
+            range,
+        })
+    }
+
+    /// For a column that lacks some rows: the cell of each row ([`ABSENT`] for none). Empty: row i has cell i.
+    fn cells_by_row(&self, column: &BatchColumn) -> Vec<u32> {
+        let n = self.ts.len();
+        if column.rows.is_none() && column.cells.len() == n {
+            return Vec::new();
+        }
+        let mut by_row = vec![ABSENT; n];
+        match &column.rows {
+            None => (0..column.cells.len()).for_each(|i| by_row[i] = i as u32),
+            Some(list) => list
+                .iter()
+                .enumerate()
+                .for_each(|(i, &r)| by_row[r as usize] = i as u32),
+        }
+        by_row
+    }
+}
+
+const ABSENT: u32 = u32::MAX;
+
+fn cell_of(by_row: &[u32], row: u32) -> Option<usize> {
+    if by_row.is_empty() {
+        return Some(row as usize);
+    }
+    let cell = by_row[row as usize];
+    (cell != ABSENT).then_some(cell as usize)
+}
+
+/// Where coalesced rows stand: group g has rows `base[g]..base[g + 1]`.
+struct Layout {
+    group: Vec<u32>,
+    first: Vec<u32>,
+    base: Vec<u32>,
+    rows: usize,
+}
+
+impl Layout {
+    fn new(
+        order: &[u32],
+        key: impl Fn(u32) -> (u32, i64),
+        columns: &[(&BatchColumn, Vec<u32>)],
+    ) -> Layout {
+        let mut group = Vec::with_capacity(order.len());
+        let mut first: Vec<u32> = Vec::new();
+        for (p, &r) in order.iter().enumerate() {
+            if p == 0 || key(order[p - 1]) != key(r) {
+                first.push(p as u32);
+            }
+            group.push(first.len() as u32 - 1);
+        }
+        let mut height = vec![0u32; first.len()];
+        for (_, by_row) in columns {
+            let (mut g, mut k) = (0, 0);
+            for (p, &r) in order.iter().enumerate() {
+                if group[p] != g {
+                    (g, k) = (group[p], 0);
+                }
+                if cell_of(by_row, r).is_some() {
+                    k += 1;
+                    height[g as usize] = height[g as usize].max(k);
+                }
+            }
+        }
+        let mut base = vec![0u32];
+        let mut rows = 0;
+        for h in height {
+            rows += h;
+            base.push(rows);
+        }
+        Layout {
+            group,
+            first,
+            base,
+            rows: rows as usize,
+        }
+    }
+}
+
+/// One column in the order of a run: the k-th cell of a group goes to the k-th row of the group.
+fn gather(
+    column: &BatchColumn,
+    by_row: &[u32],
+    order: &[u32],
+    layout: Option<&Layout>,
+    rows: usize,
+) -> Option<DecodedColumn> {
+    let mut places: Vec<u32> = Vec::new();
+    let mut picked: Vec<u32> = Vec::with_capacity(order.len());
+    match layout {
+        None if by_row.is_empty() => picked.extend_from_slice(order),
+        None => {
+            for (p, &r) in order.iter().enumerate() {
+                if let Some(cell) = cell_of(by_row, r) {
+                    places.push(p as u32);
+                    picked.push(cell as u32);
+                }
+            }
+        }
+        Some(l) => {
+            let (mut g, mut k) = (0, 0);
+            for (p, &r) in order.iter().enumerate() {
+                if l.group[p] != g {
+                    (g, k) = (l.group[p], 0);
+                }
+                if let Some(cell) = cell_of(by_row, r) {
+                    places.push(l.base[g as usize] + k);
+                    picked.push(cell as u32);
+                    k += 1;
+                }
+            }
+        }
+    }
+    if picked.is_empty() {
+        return None;
+    }
+    let presence = if picked.len() == rows {
+        Presence::All
+    } else {
+        let mut bits = Bitmap::new(rows);
+        places.iter().for_each(|&r| bits.set(r as usize));
+        Presence::Some(bits)
+    };
+    let data = match &column.cells {
+        BatchCells::F64(v) => BlockData::F64(picked.iter().map(|&i| v[i as usize]).collect()),
+        BatchCells::Str(v) => {
+            let mut out = StrVec::with_capacity(picked.len());
+            picked
+                .iter()
+                .for_each(|&i| out.push_bytes(v.get_bytes(i as usize)));
+            BlockData::Str(out)
+        }
+    };
+    Some(DecodedColumn::new(presence, data))
+}
+
+/// The memtable of one table on one shard.
+#[derive(Debug, Default)]
+pub struct MemTable {
+    runs: Vec<Rc<Run>>,
+    active: Active,
+    run_bytes: usize,
+    rows: u64,
+    lsns: Option<(Lsn, Lsn)>,
+}
+
+impl MemTable {
+    /// Adds a batch; `ids` are the numbers of its entities.
+    pub fn apply(&mut self, batch: &StreamBatch, ids: &[u32], lsn: Lsn) {
+        let rows = batch.rows();
+        let mut start = 0;
+        while start < rows {
+            let room = RUN_ROWS - self.active.ts.len();
+            let end = rows.min(start + room);
+            self.active.append(batch, ids, start..end);
+            if self.active.ts.len() >= RUN_ROWS {
+                self.seal();
+            }
+            start = end;
+        }
+        self.rows += rows as u64;
+        let first = self.lsns.map_or(lsn, |l| l.0);
+        self.lsns = Some((first, lsn));
+    }
+
+    fn seal(&mut self) {
+        let everything = Pick {
+            entities: None,
+            range: TsRange::ALL,
+            channels: None,
+        };
+        if let Some(run) = self.active.run(&everything) {
+            self.run_bytes += run.memory_bytes();
+            self.runs.push(Rc::new(run));
+        }
+        self.active.clear();
+    }
+
+    /// Whether it has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.lsns.is_none()
+    }
+    /// Rows that came in.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+    /// Log records it holds: first and last.
+    pub fn lsns(&self) -> Option<(Lsn, Lsn)> {
+        self.lsns
+    }
+    /// Bytes held.
+    pub fn memory_bytes(&self) -> usize {
+        self.run_bytes + self.active.bytes
+    }
+
+    /// What a reader sees from now on, in order of arrival: all sealed runs, and of the active part a copy
+    /// of the rows it wants.
+    pub fn snapshot(&self, pick: &Pick<'_>) -> Vec<Rc<Run>> {
+        let mut runs = self.runs.clone();
+        if !pick.range.is_empty() {
+            runs.extend(self.active.run(pick).map(Rc::new));
+        }
+        runs
+    }
+
+    /// All of it as runs; it is empty then.
+    pub fn take(&mut self) -> Vec<Rc<Run>> {
+        self.seal();
+        std::mem::take(self).runs
+    }
+}

@@ -1,0 +1,235 @@
+//! What all executors of one database share: the published catalog, the allocator, the limits. Everything
+//! here is read without waiting.
+
+use crate::files;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use strandline_core::error::{Error, Result, SqlState};
+use strandline_core::ids::{Rev, TableId};
+use strandline_core::io::Env;
+use strandline_core::limits::Limits;
+use strandline_core::revision::{Allocator, Ledger};
+use strandline_core::schema::{Catalog, TableDef, TableRevisions};
+use strandline_core::xid::Xid;
+
+/// The kind that seals the catalog file.
+pub const CATALOG_KIND: &str = "catalog";
+/// Its name in the database's directory.
+pub const CATALOG_NAME: &str = "catalog";
+
+/// How a database is opened.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Shards of a database that does not exist yet.
+    pub shards: u16,
+    /// The node id in xids.
+    pub node_id: u16,
+    /// The limits in force.
+    pub limits: Limits,
+    /// Start although the log is damaged, once, and report what was lost.
+    pub accept_loss: bool,
+    /// Faults to plant, so that the simulator can show that it finds them.
+    #[cfg(feature = "testing")]
+    pub faults: Faults,
+}
+
+/// Breaches of the engine's own rules, for tests that must notice them.
+#[cfg(feature = "testing")]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// A writer is answered before its log record is durable.
+    pub ack_early: bool,
+    /// The watermark passes a write before its rows are visible.
+    pub publish_early: bool,
+}
+
+/// The catalog file: tables, and the numbers that must never be used again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CatalogFile {
+    /// Goes up with each change of a table.
+    pub version: u64,
+    /// Shards of this database, fixed.
+    pub shards: u16,
+    /// The number the next table gets.
+    pub next_table: TableId,
+    /// Tables.
+    pub tables: Vec<TableDef>,
+    /// Their revisions.
+    pub revisions: BTreeMap<TableId, TableRevisions>,
+}
+
+/// The catalog as executors see it.
+#[derive(Debug, Default)]
+pub struct Published {
+    /// Tables.
+    pub catalog: Arc<Catalog>,
+    /// Vacuum horizons that are not 0.
+    pub horizons: BTreeMap<TableId, Rev>,
+}
+
+/// Shared by the executors of one database.
+pub struct Shared {
+    /// The limits in force.
+    pub limits: Arc<Limits>,
+    /// Shards.
+    pub shards: u16,
+    /// See [`Options::accept_loss`].
+    pub accept_loss: bool,
+    node_id: u16,
+    published: ArcSwap<Published>,
+    allocator: OnceLock<Allocator>,
+    draining: AtomicBool,
+    refusal: ArcSwapOption<Error>,
+    /// See [`Faults`].
+    #[cfg(feature = "testing")]
+    pub faults: Faults,
+}
+
+impl Shared {
+    /// Reads the catalog of the database at the root of `env.disk`, or makes a new one.
+    pub async fn open(env: &Env, options: &Options) -> Result<(Arc<Shared>, CatalogFile)> {
+        env.disk.create_dir_all("").await?;
+        let file = match files::read::<CatalogFile>(env, "", CATALOG_NAME, CATALOG_KIND).await? {
+            Some(file) => file,
+            None => {
+                if env
+                    .disk
+                    .list("")
+                    .await?
+                    .iter()
+                    .any(|n| n.starts_with("shard-"))
+                {
+                    return Err(Error::corrupted(
+                        "the database's directory has shards but no catalog file: it was removed or never copied",
+                    )
+                    .hint("bring the file named catalog back from a snapshot or a copy"));
+                }
+                let file = CatalogFile {
+                    shards: options.shards.max(1),
+                    next_table: TableId(1),
+                    ..CatalogFile::default()
+                };
+                files::replace(env, "", CATALOG_NAME, CATALOG_KIND, &file).await?;
+                file
+            }
+        };
+        let shared = Shared {
+            limits: Arc::new(options.limits.clone()),
+            shards: file.shards,
+            accept_loss: options.accept_loss,
+            node_id: options.node_id,
+            published: ArcSwap::from_pointee(Published::of(&file)),
+            allocator: OnceLock::new(),
+            draining: AtomicBool::new(false),
+            refusal: ArcSwapOption::empty(),
+            #[cfg(feature = "testing")]
+            faults: options.faults,
+        };
+        Ok((Arc::new(shared), file))
+    }
+
+    /// All shards have replayed their logs: numbers go on above `max_xid` and above every reservation.
+    pub fn finish_recovery(&self, max_xid: Xid, file: &CatalogFile) -> Result<()> {
+        let allocator = Allocator::new(
+            self.node_id,
+            self.shards,
+            max_xid,
+            self.limits.ranges_in_flight as usize,
+        );
+        for (&table, r) in &file.revisions {
+            // What was reserved may have been used: the first number that surely was not is above it.
+            allocator.add_table(table, Rev(r.reserved.0 + 1), r.reserved);
+        }
+        self.allocator
+            .set(allocator)
+            .map_err(|_| Error::internal("the database was started twice"))
+    }
+
+    /// The allocator; an error before the recovery is finished.
+    pub fn allocator(&self) -> Result<&Allocator> {
+        self.allocator
+            .get()
+            .ok_or_else(|| Error::new(SqlState::CannotConnectNow, "the database is still starting"))
+    }
+
+    /// The ledger of a rows table.
+    pub fn ledger(&self, table: TableId) -> Result<Arc<Ledger>> {
+        self.allocator()?.ledger(table).ok_or_else(no_table)
+    }
+
+    /// The highest xid handed out, for the manifest.
+    pub fn last_xid(&self) -> Option<Xid> {
+        self.allocator.get().map(Allocator::last_xid)
+    }
+
+    /// The catalog and horizons now.
+    pub fn published(&self) -> arc_swap::Guard<Arc<Published>> {
+        self.published.load()
+    }
+
+    /// Makes a change visible.
+    pub fn publish(&self, file: &CatalogFile) {
+        self.published.store(Arc::new(Published::of(file)));
+    }
+
+    /// The definition of a table that is there now.
+    pub fn table(&self, table: TableId) -> Result<Arc<TableDef>> {
+        self.published()
+            .catalog
+            .table_by_id(table)
+            .cloned()
+            .ok_or_else(no_table)
+    }
+
+    /// No more writes: the server is going down.
+    pub fn start_draining(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+    }
+
+    /// Notes that a shard no longer takes writes.
+    pub fn refuse_writes(&self, why: Error) {
+        self.refusal.store(Some(Arc::new(why)));
+    }
+
+    /// Why a shard takes no writes, if one does not.
+    pub fn refusal(&self) -> Option<Error> {
+        self.refusal.load().as_ref().map(|e| (**e).clone())
+    }
+
+    /// Whether the server is going down.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+}
+
+impl Published {
+    fn of(file: &CatalogFile) -> Self {
+        Published {
+            catalog: Arc::new(Catalog::new(
+                file.version,
+                file.tables.iter().cloned().map(Arc::new),
+            )),
+            horizons: file
+                .revisions
+                .iter()
+                .filter(|(_, r)| r.horizon.0 > 0)
+                .map(|(&t, r)| (t, r.horizon))
+                .collect(),
+        }
+    }
+    /// The vacuum horizon of a table; 0: none.
+    pub fn horizon(&self, table: TableId) -> Rev {
+        self.horizons.get(&table).copied().unwrap_or_default()
+    }
+}
+
+/// The table went while the statement ran.
+pub fn no_table() -> Error {
+    Error::new(
+        SqlState::UndefinedTable,
+        "the table no longer exists: it was dropped while the statement ran",
+    )
+}

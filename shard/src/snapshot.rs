@@ -1,0 +1,183 @@
+//! CHECKPOINT: one consistent cut over all shards and tables, as a folder of hard links.
+//!
+//! All shards hold their writers back for as long as it takes to finish the commit in flight and to freeze
+//! the memtables (no disk write but that one commit); then writers go on while the frozen memtables are
+//! flushed. What was acknowledged before the barrier is in it; what was sent after an acknowledged write
+//! that is not in it came after the barrier, on every shard.
+
+use crate::coordinator::Coordinator;
+use crate::files;
+use crate::manifest::{self, Manifest};
+use crate::shared::{CATALOG_KIND, CATALOG_NAME};
+use crate::worker::Shard;
+use futures_channel::oneshot;
+use futures_util::future::join_all;
+use std::rc::Rc;
+use strandline_core::error::{Error, Result, SqlState};
+use strandline_core::ids::Lsn;
+use strandline_core::io::TaskQueue;
+
+/// The snapshots' directory.
+pub const SNAPSHOTS_DIR: &str = "snapshots";
+
+/// What the leader tells a shard in the middle of a CHECKPOINT, and what the shard answers.
+struct Steps {
+    held: oneshot::Sender<()>,
+    freeze: oneshot::Receiver<()>,
+}
+
+impl Coordinator {
+    /// `CHECKPOINT`: the folder's path in the database's directory. No DDL happens meanwhile.
+    pub async fn checkpoint(&self) -> Result<String> {
+        let file = self.file.lock().await;
+        let (partial, path) = self.name_snapshot().await?;
+        self.env.disk.create_dir_all(&partial).await?;
+
+        let mut held = Vec::new();
+        let mut go = Vec::new();
+        let mut done = Vec::new();
+        for shard in self.all_shards() {
+            let (held_tx, held_rx) = oneshot::channel();
+            let (go_tx, go_rx) = oneshot::channel();
+            held.push(held_rx);
+            go.push(go_tx);
+            let dir = partial.clone();
+            let steps = Steps {
+                held: held_tx,
+                freeze: go_rx,
+            };
+            done.push(self.router.ask(shard, TaskQueue::Ingest, move |s| {
+                Box::pin(async move { s.take_part(dir, steps).await })
+            }));
+        }
+        // The shards' tasks and this one take turns: hold all, then free all, then wait for their files.
+        let lead = async {
+            let all_held = join_all(held).await.iter().all(|h| h.is_ok());
+            if all_held {
+                go.into_iter().for_each(|g| {
+                    let _ = g.send(());
+                });
+            }
+        };
+        let (results, ()) = futures_util::future::join(join_all(done), lead).await;
+        for result in results {
+            result?;
+        }
+        let mut cut = file.clone();
+        for (&table, r) in &mut cut.revisions {
+            // The copy has no log: its numbers go on above everything that was handed out.
+            r.reserved = self.shared.ledger(table)?.highest().max(r.horizon);
+        }
+        files::replace(&self.env, &partial, CATALOG_NAME, CATALOG_KIND, &cut).await?;
+        self.env.disk.rename(&partial, &path).await?;
+        self.env.disk.sync_dir(SNAPSHOTS_DIR).await?;
+        Ok(path)
+    }
+
+    /// `snapshots/20260101T100000Z-1`, and the name it has until it is whole.
+    async fn name_snapshot(&self) -> Result<(String, String)> {
+        self.env.disk.create_dir_all(SNAPSHOTS_DIR).await?;
+        let there = self.env.disk.list(SNAPSHOTS_DIR).await?;
+        let time = compact_time(self.env.clock.now_ms());
+        let free = (1u32..).find(|n| {
+            !there
+                .iter()
+                .any(|t| t.trim_end_matches(".partial") == format!("{time}-{n}"))
+        });
+        let name = format!("{SNAPSHOTS_DIR}/{time}-{}", free.unwrap_or(u32::MAX));
+        Ok((format!("{name}.partial"), name))
+    }
+}
+
+/// `20260101T100000Z`.
+fn compact_time(ms: i64) -> String {
+    strandline_core::time::format_ms(ms)
+        .chars()
+        .filter(|c| c.is_ascii_alphanumeric() || *c == '.')
+        .collect::<String>()
+        .split('.')
+        .next()
+        .unwrap_or_default()
+        .to_string()
+        + "Z"
+}
+
+impl Shard {
+    async fn take_part(self: Rc<Self>, snapshot: String, steps: Steps) -> Result<()> {
+        // No flush or merge changes the segments between the cut and the links.
+        let _flush = self.flushing.lock().await;
+        let _merge = self.merging.lock().await;
+        // Memtables frozen before are part of the cut; get them out of the way while writers still run.
+        let tables: Vec<_> = self.tables.borrow().keys().copied().collect();
+        for &table in &tables {
+            self.flush_table(table).await?;
+        }
+        let cut = {
+            let _open = Reopen(&self);
+            self.barrier.shut();
+            // What is in the log's buffer commits; its completions put it into the memtables.
+            self.wal.flush().await?;
+            let _ = steps.held.send(());
+            steps.freeze.await.map_err(|_| {
+                Error::new(
+                    SqlState::ObjectNotInPrerequisiteState,
+                    "CHECKPOINT was given up: a shard could not take part",
+                )
+            })?;
+            let tables: Vec<_> = self.tables.borrow().keys().copied().collect();
+            for &table in &tables {
+                if let Ok((_, store)) = self.store(table) {
+                    store.freeze();
+                }
+            }
+            (tables, self.applied())
+        };
+        let (tables, applied) = cut;
+        for &table in &tables {
+            self.note_memory(table);
+        }
+        for &table in &tables {
+            self.flush_frozen(table).await?;
+        }
+        self.link_into(&snapshot, applied).await
+    }
+
+    /// Links this shard's segments into a snapshot, with a manifest that begins an empty log.
+    async fn link_into(&self, snapshot: &str, applied: Lsn) -> Result<()> {
+        let manifest: Manifest = self.manifest.lock().await.clone();
+        let dir = files::join(snapshot, &manifest::shard_dir(self.id));
+        let seg_dir = files::join(snapshot, &manifest::segment_dir(self.id));
+        let log_dir = files::join(snapshot, &manifest::log_dir(self.id));
+        self.env.disk.create_dir_all(&seg_dir).await?;
+        self.env.disk.create_dir_all(&log_dir).await?;
+        for table in manifest.tables.values() {
+            for &segment in &table.segments {
+                let name = crate::segment::file_name(segment);
+                let from = files::join(&manifest::segment_dir(self.id), &name);
+                self.env
+                    .disk
+                    .hard_link(&from, &files::join(&seg_dir, &name))
+                    .await?;
+            }
+        }
+        self.env.disk.sync_dir(&seg_dir).await?;
+        let cut = Manifest {
+            log_after: applied,
+            void: Vec::new(),
+            ..manifest
+        };
+        files::replace(&self.env, &dir, manifest::NAME, manifest::KIND, &cut).await?;
+        self.env.disk.sync_dir(&dir).await?;
+        self.env.disk.sync_dir(snapshot).await?;
+        Ok(())
+    }
+}
+
+/// Opens the barrier again, also when the part ends early.
+struct Reopen<'a>(&'a Shard);
+
+impl Drop for Reopen<'_> {
+    fn drop(&mut self) {
+        self.0.barrier.open();
+    }
+}

@@ -1,0 +1,13 @@
+//! A real server through real clients: psql, a Rust driver, sockets.
+
+// Clients live by threads and the clock.
+#![allow(clippy::disallowed_methods)]
+
+#[path = "e2e/clients.rs"]
+mod clients;
+#[path = "e2e/crash.rs"]
+mod crash;
+#[path = "e2e/lines.rs"]
+mod lines;
+#[path = "e2e/weather.rs"]
+mod weather;
