@@ -23,7 +23,7 @@ fn with_context<T>(
         user: session.user(),
         version: &version,
         settings: session.settings.all(),
-        backend_pid: i32::try_from(session.registered().pid).unwrap_or(i32::MAX),
+        backend_pid: session.registered().pid,
         shards: shard_rows([]),
         segments: named_segments(),
         ..SystemContext::bare(&catalog, cx.limits(), cx.engine.now_ms())

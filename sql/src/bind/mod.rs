@@ -11,7 +11,6 @@ mod insert;
 mod rows;
 mod select_rows;
 mod stream;
-mod system;
 pub mod value;
 
 use crate::ast::{ColumnName, General, Item, ItemKind, Name};
@@ -87,9 +86,6 @@ pub(crate) fn describe(
 ) -> Result<Description> {
     let mut types: Vec<Option<SqlType>> = declared.to_vec();
     types.resize(statement.parameters().max(declared.len()), None);
-    if matches!(statement.parsed, Parsed::System(_)) {
-        system::infer(statement.text(), cx.limits, &mut types);
-    }
     let binder = Binder {
         cx,
         text: statement.source(),

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::bind::BindContext;
-use crate::bind::tests::{NOW, catalog};
+use crate::fuzz::{NOW, catalog};
 use crate::parse;
 use crate::plan::Plan;
 use strandline_core::error::SqlState;
