@@ -97,6 +97,9 @@ limits! {
     buckets: Count = 10_000_000, 1, 1_000_000_000;
     /// A result that must be held whole before it can be sent (sorted or gathered rows).
     result_bytes: Bytes = GIB, MIB, 1u64 << 40;
+    /// Rows that one question of the catalog may look at, joins included: it runs without a break, so this
+    /// bounds how long it holds its core.
+    catalog_rows: Count = 2_000_000, 10_000, 1_000_000_000;
     /// One line of line protocol.
     ilp_line_bytes: Bytes = MIB, KIB, 64 * MIB;
     /// Fields of one line.

@@ -361,6 +361,7 @@ impl Engine for FakeEngine {
                 let version = Version {
                     key: xid.to_bytes().into(),
                     rev: Rev(n),
+                    first: true,
                     deleted: false,
                     values,
                 };

@@ -2,7 +2,9 @@
 //! front answers with plans or errors.
 
 use crate::bind::BindContext;
+use crate::catalog::SystemContext;
 use crate::parser::parse;
+use crate::plan::Plan;
 use crate::types::Datum;
 use std::sync::Arc;
 use strandline_core::error::Error;
@@ -103,7 +105,7 @@ pub fn with_context<T>(f: impl FnOnce(&BindContext<'_>) -> T) -> T {
     })
 }
 
-/// Parses, describes and binds whatever the bytes say as text.
+/// Parses, describes and binds whatever the bytes say as text, and answers questions about the catalog.
 ///
 /// # Panics
 /// When an error's position lies outside the text.
@@ -132,8 +134,20 @@ pub fn entry(data: &[u8]) {
                 if let Err(e) = s.describe(cx, &[]) {
                     check(&e);
                 }
-                if let Err(e) = s.bind(cx, &params) {
-                    check(&e);
+                match s.bind(cx, &params) {
+                    Err(e) => check(&e),
+                    Ok(Plan::System(query)) => {
+                        let limits = Limits {
+                            catalog_rows: 20_000,
+                            ..cx.limits.clone()
+                        };
+                        let asked = SystemContext::bare(cx.catalog, &limits, cx.now_ms);
+                        if let Ok(answer) = query.run(&asked) {
+                            let width = answer.columns.len();
+                            assert!(answer.rows.iter().all(|r| r.len() == width));
+                        }
+                    }
+                    Ok(_) => {}
                 }
                 assert!(text.contains(s.text()));
             }
@@ -144,7 +158,6 @@ pub fn entry(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Plan;
     use proptest::prelude::*;
     use strandline_core::stream::batch::BatchCells;
     use strandline_core::value::Value;
@@ -206,6 +219,19 @@ mod tests {
         "log",
         "$sys.tables",
         "pg_class",
+        "pg_attribute a",
+        "(VALUES (1, 'a')) t(x, y)",
+        "JOIN",
+        "LEFT JOIN",
+        "ON",
+        "x",
+        "oid",
+        "relname",
+        "count(*)",
+        "EXISTS (SELECT 1",
+        "UNION",
+        "lower(",
+        "::regclass",
         "information_schema.tables",
         "entity",
         "ts",
@@ -296,6 +322,8 @@ mod tests {
         "SELECT name, x_rev FROM devices WHERE x_rev > 5 ORDER BY born DESC NULLS LAST LIMIT $1 OFFSET 2",
         "CREATE TABLE t (a DOUBLE FILL HOLD STALENESS 60 s, \"B\" VARCHAR(5)) WITH (ENTITY UUID)",
         "WITH x AS (SELECT c.relname, CASE WHEN c.relkind = 'r' THEN 1 ELSE 2 END FROM pg_class c) SELECT * FROM x",
+        "SELECT s, count(*), string_agg(n::text, '+' ORDER BY n) FROM (VALUES ('a', 1), ('b', 2)) t(s, n) GROUP BY s HAVING count(*) > 1 UNION ALL SELECT 'x', 1, NULL",
+        "SELECT x, (SELECT max(y) FROM generate_series(1, 5) y WHERE y <= x) FROM (VALUES (1)) t(x) LEFT JOIN LATERAL unnest(ARRAY['q']) u ON true",
         "SELECT a, sum(b) OVER (PARTITION BY c) FROM tele JOIN ids USING (entity) GROUP BY 1 HAVING count(*) > 1",
     ];
 

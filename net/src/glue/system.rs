@@ -1,27 +1,73 @@
 //! Catalog questions: gathers from the engine what the named tables need, and lets `sql`'s evaluator answer.
 
-use super::{Answer, text};
-use crate::session::Session;
-use strandline_core::error::{Error, Result};
+use super::{Answer, Rows, Tag, columns, text};
+use crate::session::{MAIN_DATABASE, Session};
+use crate::settings::SERVER_VERSION;
+use strandline_core::error::Result;
 use strandline_core::schema::Catalog;
 use strandline_shard::api::{Engine, SegmentStatus, ShardStatus};
-use strandline_sql::catalog::{SystemAnswer, SystemQuery};
+use strandline_sql::catalog::{SystemAnswer, SystemContext, SystemQuery};
 use strandline_sql::types::{Datum, SqlType};
+
+/// Asks `f` with what is known without the engine's statuses; the tables that need them have their columns
+/// and no rows.
+fn with_context<T>(
+    session: &Session,
+    f: impl FnOnce(&mut SystemContext<'_>) -> Result<T>,
+) -> Result<T> {
+    let cx = session.context();
+    let catalog = cx.engine.catalog();
+    let version = format!("PostgreSQL {SERVER_VERSION}");
+    let mut context = SystemContext {
+        database: MAIN_DATABASE,
+        user: session.user(),
+        version: &version,
+        settings: session.settings.all(),
+        backend_pid: session.registered().pid,
+        shards: shard_rows([]),
+        segments: named_segments(),
+        ..SystemContext::bare(&catalog, cx.limits(), cx.engine.now_ms())
+    };
+    f(&mut context)
+}
 
 /// Answers a question about the database itself.
 pub async fn run(session: &Session, query: &SystemQuery) -> Result<Answer> {
-    let _ = (session, query);
-    Err(Error::unsupported(
-        "catalog questions are not answered here yet",
+    let needs = with_context(session, |cx| query.named(cx))?;
+    let engine = &*session.context().engine;
+    let asks = |name: &str| needs.contains(name);
+    let shards = match asks("$sys.shards") {
+        true => Some(shards(engine).await?),
+        false => None,
+    };
+    let segments = match asks("$sys.segments") {
+        true => Some(segments(engine).await?),
+        false => None,
+    };
+    let tables = match asks("$sys.tables") {
+        true => tables(engine, &engine.catalog()).await?,
+        false => SystemAnswer::default(),
+    };
+    let answer = with_context(session, |cx| {
+        if let Some(shards) = shards {
+            cx.shards = shards;
+        }
+        if let Some(segments) = segments {
+            cx.segments = segments;
+        }
+        cx.tables = tables;
+        query.run(cx)
+    })?;
+    let columns = columns(answer.columns.iter().map(|(n, t)| (n.as_str(), *t)));
+    Ok(Answer::rows(
+        Rows::datums(columns, answer.rows),
+        Tag::RowsSent("SELECT"),
     ))
 }
 
 /// The columns of its answer, before it is asked.
 pub fn describe(session: &Session, query: &SystemQuery) -> Result<Vec<(String, SqlType)>> {
-    let _ = (session, query);
-    Err(Error::unsupported(
-        "catalog questions are not answered here yet",
-    ))
+    with_context(session, |cx| query.describe(cx))
 }
 
 fn int(n: u64) -> Datum {
@@ -86,6 +132,15 @@ status_table! {
     }
 }
 
+/// The columns of `$sys.segments`.
+fn named_segments() -> SystemAnswer {
+    let mut answer = segment_rows([]);
+    if let Some(first) = answer.columns.first_mut() {
+        *first = ("table_name".to_owned(), SqlType::Text);
+    }
+    answer
+}
+
 /// `$sys.segments`: the table by name, then what [`segment_rows`] says. Segments of a table that was dropped
 /// meanwhile are left out.
 pub async fn segments(engine: &dyn Engine) -> Result<SystemAnswer> {
@@ -95,10 +150,8 @@ pub async fn segments(engine: &dyn Engine) -> Result<SystemAnswer> {
         .iter()
         .filter_map(|s| Some((s, catalog.table_by_id(s.table)?.name.as_str())))
         .collect();
-    let mut answer = segment_rows(known.iter().map(|(s, _)| *s));
-    if let Some(first) = answer.columns.first_mut() {
-        *first = ("table_name".to_owned(), SqlType::Text);
-    }
+    let mut answer = named_segments();
+    answer.rows = segment_rows(known.iter().map(|(s, _)| *s)).rows;
     for (row, (_, name)) in answer.rows.iter_mut().zip(&known) {
         if let Some(first) = row.first_mut() {
             *first = text(*name);
@@ -141,11 +194,15 @@ pub async fn tables(engine: &dyn Engine, catalog: &Catalog) -> Result<SystemAnsw
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::FakeEngine;
+    use crate::glue::Chunk;
+    use crate::settings::Settings;
+    use crate::testing::{FakeEngine, context};
     use futures_lite::future::block_on;
+    use strandline_core::error::SqlState;
     use strandline_core::ids::{SegmentId, ShardId, TableId};
     use strandline_core::limits::Limits;
     use strandline_core::schema::{Family, TableSpec};
+    use strandline_sql::plan::Plan;
 
     #[test]
     fn statuses_become_rows() {
@@ -183,5 +240,61 @@ mod tests {
             assert_eq!(answer.rows.len(), 1);
             assert_eq!(answer.columns.len(), answer.rows[0].len());
         });
+    }
+
+    #[test]
+    fn sessions_ask_the_catalog() {
+        let engine = FakeEngine::new(Limits::default());
+        let mut session = Session::new(context(engine), "ada", Settings::new("ada"));
+        let mut ask = |sql: &str| -> Result<(Vec<String>, Vec<Vec<Datum>>)> {
+            let limits = session.context().limits().clone();
+            let statement = strandline_sql::parse(sql, &limits)?.remove(0);
+            let plan = session.bind(&statement, &[])?;
+            let told = match &plan {
+                Plan::System(query) => Some(describe(&session, query)?),
+                _ => None,
+            };
+            let mut watch = session.watch();
+            block_on(async {
+                let answer = session.execute(plan, &mut watch).await?;
+                let Some(mut rows) = answer.rows else {
+                    return Ok((vec![], vec![]));
+                };
+                let shown = |c: &strandline_sql::plan::OutputColumn| (c.name.clone(), c.ty);
+                let columns: Vec<_> = rows.columns().iter().map(shown).collect();
+                assert_eq!(told, Some(columns.clone()), "{sql}");
+                let mut all = vec![];
+                while rows.ready().await? {
+                    let (chunk, range) = rows.here();
+                    let n = range.len();
+                    match chunk {
+                        Chunk::Datums(rows) => all.extend(rows[range].to_vec()),
+                        _ => panic!("a chunk of the engine"),
+                    }
+                    rows.advance(n);
+                }
+                Ok((columns.into_iter().map(|c| c.0).collect(), all))
+            })
+        };
+        ask("CREATE TABLE t (speed DOUBLE FILL HOLD STALENESS 60 s)").unwrap();
+        let (names, rows) = ask("SELECT * FROM $sys.tables").unwrap();
+        assert_eq!(names[..2], ["name", "family"]);
+        assert_eq!(rows.len(), 1);
+        assert_eq!(rows[0][..3], [text("t"), text("timeseries"), Datum::Int(3)]);
+        assert_eq!(ask("SHOW TABLES").unwrap().1.len(), 1);
+        assert_eq!(ask("DESCRIBE t").unwrap().1.len(), 3);
+        let (names, rows) = ask("SELECT * FROM $sys.shards").unwrap();
+        assert_eq!((names.len(), rows.len()), (shard_rows([]).columns.len(), 2));
+        assert_eq!(
+            ask("SELECT table_name, bytes FROM $sys.segments")
+                .unwrap()
+                .1
+                .len(),
+            0
+        );
+        let (_, rows) = ask("SELECT current_user, current_database()").unwrap();
+        assert_eq!(rows, [[text("ada"), text(MAIN_DATABASE)]]);
+        let e = ask("SELECT * FROM $sys.nothing").unwrap_err();
+        assert_eq!(e.state(), SqlState::UndefinedTable);
     }
 }

@@ -11,11 +11,10 @@ mod insert;
 mod rows;
 mod select_rows;
 mod stream;
-mod system;
 pub mod value;
 
 use crate::ast::{ColumnName, General, Item, ItemKind, Name};
-use crate::catalog::SystemQuery;
+use crate::catalog::{SystemContext, SystemQuery};
 use crate::lexer;
 use crate::parser::{self, Parsed};
 use crate::plan::{Description, Plan, ReturnColumn, ReturnWhat};
@@ -87,16 +86,22 @@ pub(crate) fn describe(
 ) -> Result<Description> {
     let mut types: Vec<Option<SqlType>> = declared.to_vec();
     types.resize(statement.parameters().max(declared.len()), None);
-    if matches!(statement.parsed, Parsed::System(_)) {
-        system::infer(statement.text(), cx.limits, &mut types);
-    }
     let binder = Binder {
         cx,
         text: statement.source(),
         params: Params::Infer(RefCell::new(types)),
     };
     let plan = binder.plan(&statement.parsed)?;
-    let columns = columns(&plan, cx)?;
+    let mut columns = columns(&plan, cx)?;
+    if let Plan::System(query) = &plan {
+        let told = query.tell(&SystemContext::bare(cx.catalog, cx.limits, cx.now_ms))?;
+        columns = told.columns;
+        if let Params::Infer(types) = &binder.params {
+            for (slot, ty) in types.borrow_mut().iter_mut().zip(told.parameters) {
+                *slot = slot.or(ty);
+            }
+        }
+    }
     let parameters = match binder.params {
         // A parameter that stands nowhere in particular is text, as in PostgreSQL.
         Params::Infer(types) => types

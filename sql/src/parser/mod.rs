@@ -279,7 +279,8 @@ const RESERVED: &[&str] = &[
     "with",
 ];
 
-fn is_reserved(word: &str) -> bool {
+/// Whether a word is no identifier without quotes.
+pub(crate) fn is_reserved(word: &str) -> bool {
     word.len() <= 10
         && RESERVED
             .binary_search_by(|r| r.bytes().cmp(word.bytes().map(|b| b.to_ascii_lowercase())))
