@@ -1,6 +1,7 @@
 //! Executors: a thread per core that runs one shard-per-core loop, with three task queues and a mailbox.
 
 use super::disk::RealDisk;
+use super::pulse::{Pulse, TaskWaker, watch};
 use super::ring::Ring;
 use super::world::{RealClock, RealRandom};
 use crate::hop::{Hop, Job};
@@ -16,7 +17,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::io::{Env, LocalFuture, TaskQueue, Tasks};
@@ -42,6 +43,7 @@ struct Local {
     queues: [TaskQueueHandle; 3],
     ring: Rc<Ring>,
     tasks: RefCell<TaskSlots>,
+    pulse: Arc<Pulse>,
 }
 
 /// The tasks that go on. glommio forgets a pending task when its executor ends, with every file and socket
@@ -53,8 +55,13 @@ struct TaskSlots {
     ended: bool,
 }
 
-/// A task's future, until it has ended.
-struct TaskCell(RefCell<Option<LocalFuture<'static, ()>>>);
+/// A task.
+struct TaskCell {
+    /// Until it has ended.
+    future: RefCell<Option<LocalFuture<'static, ()>>>,
+    counted: Arc<TaskWaker>,
+    waker: Waker,
+}
 
 thread_local! {
     static LOCAL: RefCell<Option<Rc<Local>>> = const { RefCell::new(None) };
@@ -73,24 +80,29 @@ pub fn spawn(queue: TaskQueue, task: impl Future<Output = ()> + 'static) {
 
 fn spawn_boxed(queue: TaskQueue, task: LocalFuture<'static, ()>) {
     let local = local();
-    let cell = Rc::new(TaskCell(RefCell::new(Some(task))));
     let index = {
         let mut tasks = local.tasks.borrow_mut();
         if tasks.ended {
             return;
         }
-        let index = tasks.free.pop().unwrap_or_else(|| {
+        tasks.free.pop().unwrap_or_else(|| {
             tasks.slots.push(None);
             tasks.slots.len() - 1
-        });
-        tasks.slots[index] = Some(cell.clone());
-        index
+        })
     };
+    let counted = TaskWaker::new(local.pulse.clone());
+    let cell = Rc::new(TaskCell {
+        future: RefCell::new(Some(task)),
+        waker: Waker::from(counted.clone()),
+        counted,
+    });
+    local.tasks.borrow_mut().slots[index] = Some(cell.clone());
     let driver = std::future::poll_fn(move |cx| {
+        cell.counted.polled(cx.waker());
         let polled = catch_unwind(AssertUnwindSafe(|| {
-            let mut future = cell.0.borrow_mut();
+            let mut future = cell.future.borrow_mut();
             let polled = match future.as_mut() {
-                Some(future) => future.as_mut().poll(cx),
+                Some(future) => future.as_mut().poll(&mut Context::from_waker(&cell.waker)),
                 None => Poll::Ready(()),
             };
             if polled.is_ready() {
@@ -101,9 +113,12 @@ fn spawn_boxed(queue: TaskQueue, task: LocalFuture<'static, ()>) {
         let polled = polled.unwrap_or_else(|panic| {
             tracing::error!("a task panicked: {}", panic_text(&*panic));
             // Dropping what it held may panic too.
-            let _ = catch_unwind(AssertUnwindSafe(|| cell.0.take()));
+            let _ = catch_unwind(AssertUnwindSafe(|| cell.future.take()));
             Poll::Ready(())
         });
+        if polled.is_ready() {
+            cell.counted.done();
+        }
         if polled.is_ready()
             && let Some(local) = LOCAL.with(|l| l.borrow().clone())
         {
@@ -132,7 +147,8 @@ impl Local {
             std::mem::take(&mut tasks.slots)
         };
         for cell in slots.into_iter().flatten() {
-            let _ = catch_unwind(AssertUnwindSafe(|| cell.0.take()));
+            cell.counted.done();
+            let _ = catch_unwind(AssertUnwindSafe(|| cell.future.take()));
         }
     }
 }
@@ -229,6 +245,7 @@ pub struct ExecutorContext {
     mailboxes: Mailboxes,
     inbox: flume::Receiver<Job>,
     stop: Arc<Stop>,
+    pulse: Arc<Pulse>,
 }
 
 impl ExecutorContext {
@@ -279,21 +296,27 @@ impl ExecutorContext {
 /// The running executors.
 pub struct Executors {
     handles: Vec<ExecutorJoinHandle<Result<()>>>,
+    pulses: Vec<Arc<Pulse>>,
     stop: Arc<Stop>,
 }
 
 /// Ends the process if its thread unwinds: an executor is gone with the shards on it, and the others would
 /// wait for it for ever.
-struct DeathWatch(usize);
+struct DeathWatch(usize, Arc<Pulse>);
 
 impl Drop for DeathWatch {
     fn drop(&mut self) {
+        self.1.ended();
         if std::thread::panicking() {
-            tracing::error!("executor {} died; the process ends", self.0);
-            eprintln!("strandline: executor {} died; the process ends", self.0);
-            std::process::exit(EXIT_DIED);
+            die(self.0);
         }
     }
+}
+
+fn die(index: usize) -> ! {
+    tracing::error!("executor {index} died; the process ends");
+    eprintln!("strandline: executor {index} died; the process ends");
+    std::process::exit(EXIT_DIED);
 }
 
 /// Drops what was sent to an executor that ends, so that senders notice.
@@ -321,6 +344,7 @@ impl Executors {
         let stop = Arc::new(Stop::default());
         let main = Arc::new(main);
         let mut handles = Vec::with_capacity(count);
+        let pulses: Vec<_> = (0..count).map(|_| Arc::new(Pulse::default())).collect();
         for (index, inbox) in inboxes.into_iter().enumerate() {
             let placement = match cores.get(index) {
                 Some(core) if count <= cores.len() => Placement::Fixed(*core),
@@ -332,6 +356,7 @@ impl Executors {
                 mailboxes: mailboxes.clone(),
                 inbox,
                 stop: stop.clone(),
+                pulse: pulses[index].clone(),
             };
             let main = main.clone();
             let started = LocalExecutorBuilder::new(placement)
@@ -343,11 +368,21 @@ impl Executors {
                 Ok(handle) => handles.push(handle),
                 Err(e) => {
                     stop.ask();
+                    pulses[index..].iter().for_each(|p| p.ended());
+                    let _ = watch(pulses);
                     return Err(refusal(index, &e));
                 }
             }
         }
-        Ok(Executors { handles, stop })
+        if let Err(e) = watch(pulses.clone()) {
+            stop.ask();
+            return Err(refusal(0, &format_args!("the thread that watches: {e}")));
+        }
+        Ok(Executors {
+            handles,
+            pulses,
+            stop,
+        })
     }
 
     /// Asks all of them to end; from any thread.
@@ -366,6 +401,8 @@ impl Executors {
                 Ok(ended) => ended,
                 Err(e) => Err(refusal(index, &e)),
             };
+            // One that could not start has not said so.
+            self.pulses[index].ended();
             first = first.and(ended);
         }
         first
@@ -381,9 +418,10 @@ fn refusal(index: usize, e: &dyn std::fmt::Display) -> Error {
 
 async fn run<F>(context: ExecutorContext, main: Arc<F>) -> Result<()>
 where
-    F: Fn(ExecutorContext) -> LocalFuture<'static, Result<()>>,
+    F: Fn(ExecutorContext) -> LocalFuture<'static, Result<()>> + 'static,
 {
-    let _watch = DeathWatch(context.index);
+    let _watch = DeathWatch(context.index, context.pulse.clone());
+    context.pulse.started();
     let _inbox = Inbox(context.inbox.clone());
     let ring =
         Ring::new().map_err(|e| refusal(context.index, &format_args!("io_uring for files: {e}")));
@@ -405,11 +443,26 @@ where
         queues,
         ring: ring.clone(),
         tasks: RefCell::default(),
+        pulse: context.pulse.clone(),
     });
     LOCAL.with(|l| *l.borrow_mut() = Some(local.clone()));
     spawn(TaskQueue::Ingest, ring.reap());
-    let stop = context.stop.clone();
-    let ended = main(context).await;
+    let (stop, pulse, index) = (context.stop.clone(), context.pulse.clone(), context.index);
+    // It runs as a task like all others, so that it is woken as surely as they are.
+    let (report, reported) = futures_channel::oneshot::channel();
+    spawn(TaskQueue::Query, async move {
+        let ended = AssertUnwindSafe(main(context)).catch_unwind().await;
+        pulse.ending();
+        let _ = report.send(ended);
+    });
+    let ended = match reported.await {
+        Ok(Ok(ended)) => ended,
+        Ok(Err(panic)) => {
+            tracing::error!("main panicked: {}", panic_text(&*panic));
+            die(index)
+        }
+        Err(_) => Err(Error::internal("an executor's main was dropped")),
+    };
     if ended.is_err() {
         stop.ask();
     }

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`executors`] | a pinned executor per core, its task queues and its mailbox |
 //! | `ring` | the executor's own io_uring for files: a write and its fdatasync are one submission |
+//! | `pulse` | keeps executors from sleeping on work |
 //! | `disk` | `core::io::Disk` over `ring` |
 //! | [`net`] | listeners and streams |
 //! | [`probe`] | what the machine must allow, each with its remedy |
@@ -21,6 +22,7 @@ pub mod executors;
 pub mod lock;
 pub mod net;
 pub mod probe;
+mod pulse;
 mod ring;
 pub mod signals;
 mod world;

@@ -1,0 +1,188 @@
+//! Keeps executors from sleeping on work.
+//!
+//! glommio-ng 0.12 has a race: when its preempt timer fires between the arming of the timer and the first
+//! look at the run queues (the thread lost its core for a millisecond just then), the executor takes "I may
+//! not run now" for "there is nothing to run" and parks with runnable tasks, until some other event comes,
+//! which may be never. With time slices of 1 ms on a machine that is busy otherwise this happens within
+//! seconds. It is repaired upstream (glommio/glommio pull request 53) and in no release yet; when one has it,
+//! this file can go.
+//!
+//! So we count the tasks that were woken and not yet polled. One thread looks at the counts; an executor that
+//! has such tasks and has polled none since the last look gets a signal, which interrupts its sleep in the
+//! kernel and does nothing else. An executor that is merely busy does not notice.
+
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+/// Between two looks, while an executor does something. A task that was slept on waits twice that at most.
+const LOOK: Duration = Duration::from_millis(5);
+/// Between two looks after a while in which nothing happened.
+const LOOK_IDLE: Duration = Duration::from_millis(40);
+/// The signal: ignored by default, and hardly used for anything.
+const SIGNAL: libc::c_int = libc::SIGURG;
+
+/// One executor, as the watching thread sees it.
+#[derive(Debug, Default)]
+pub(super) struct Pulse {
+    /// Tasks woken and not yet polled.
+    runnable: AtomicUsize,
+    /// Polls of tasks so far.
+    polls: AtomicU64,
+    /// The kernel's number of the thread; 0: not started yet.
+    thread: AtomicI32,
+    /// Its main has ended; it must come round once more to notice.
+    ending: AtomicBool,
+    ended: AtomicBool,
+}
+
+impl Pulse {
+    /// Called on the executor's thread.
+    pub(super) fn started(&self) {
+        // SAFETY: it takes nothing and cannot fail.
+        let thread = unsafe { libc::gettid() };
+        self.thread.store(thread, Ordering::Release);
+    }
+    pub(super) fn ending(&self) {
+        self.ending.store(true, Ordering::Release);
+    }
+    pub(super) fn ended(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    fn interrupt(&self) {
+        let thread = self.thread.load(Ordering::Acquire);
+        if thread != 0 {
+            // SAFETY: no pointers. A thread that is gone is an error that does not matter; should its number
+            // belong to another thread of ours by now, the handler does nothing there either.
+            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, SIGNAL) };
+        }
+    }
+}
+
+const IDLE: u8 = 0;
+const WOKEN: u8 = 1;
+const DONE: u8 = 2;
+
+/// A task's waker, which counts.
+pub(super) struct TaskWaker {
+    state: AtomicU8,
+    pulse: Arc<Pulse>,
+    /// glommio's own, known from the first poll on.
+    inner: OnceLock<Waker>,
+}
+
+impl TaskWaker {
+    /// Of a task that is about to be scheduled for the first time.
+    pub(super) fn new(pulse: Arc<Pulse>) -> Arc<TaskWaker> {
+        pulse.runnable.fetch_add(1, Ordering::AcqRel);
+        Arc::new(TaskWaker {
+            state: AtomicU8::new(WOKEN),
+            pulse,
+            inner: OnceLock::new(),
+        })
+    }
+
+    /// A poll begins; wakes from here on ask for another one.
+    pub(super) fn polled(&self, inner: &Waker) {
+        self.inner.get_or_init(|| inner.clone());
+        self.pulse.polls.fetch_add(1, Ordering::AcqRel);
+        self.leave(IDLE);
+    }
+
+    /// The task has ended, or will not be polled again.
+    pub(super) fn done(&self) {
+        self.leave(DONE);
+    }
+
+    fn leave(&self, to: u8) {
+        if self.state.swap(to, Ordering::AcqRel) == WOKEN {
+            self.pulse.runnable.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+    fn wake_by_ref(self: &Arc<Self>) {
+        // Counted first, so that the count is never below the truth.
+        self.pulse.runnable.fetch_add(1, Ordering::AcqRel);
+        let woken = self
+            .state
+            .compare_exchange(IDLE, WOKEN, Ordering::AcqRel, Ordering::Acquire);
+        if woken.is_err() {
+            // Woken before and not polled since, or done.
+            self.pulse.runnable.fetch_sub(1, Ordering::AcqRel);
+        } else if let Some(inner) = self.inner.get() {
+            inner.wake_by_ref();
+        }
+    }
+}
+
+/// Starts the thread that watches these executors; it ends when they have.
+pub(super) fn watch(pulses: Vec<Arc<Pulse>>) -> std::io::Result<()> {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: all zeros is a valid sigaction (no flags, empty mask). The handler does nothing, which is safe
+    // at any moment. Without SA_RESTART the sleep in the kernel ends, which is the point.
+    let set = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as *const () as libc::sighandler_t;
+        libc::sigaction(SIGNAL, &action, std::ptr::null_mut())
+    };
+    if set != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    std::thread::Builder::new()
+        .name("pulse".to_owned())
+        .spawn(move || {
+            let mut seen = vec![0; pulses.len()];
+            let mut quiet = 0_u32;
+            loop {
+                // A thousand looks without a poll: idle.
+                std::thread::sleep(if quiet > 1000 { LOOK_IDLE } else { LOOK });
+                quiet = quiet.saturating_add(1);
+                for (pulse, seen) in pulses.iter().zip(&mut seen) {
+                    let polls = pulse.polls.load(Ordering::Acquire);
+                    if std::mem::replace(seen, polls) != polls {
+                        quiet = 0;
+                        continue;
+                    }
+                    let runnable = pulse.runnable.load(Ordering::Acquire) > 0;
+                    if runnable || pulse.ending.load(Ordering::Acquire) {
+                        pulse.interrupt();
+                    }
+                }
+                if pulses.iter().all(|p| p.ended.load(Ordering::Acquire)) {
+                    return;
+                }
+            }
+        })
+        .map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn woken_tasks_are_counted_once() {
+        let pulse = Arc::new(Pulse::default());
+        let task = TaskWaker::new(pulse.clone());
+        let count = || pulse.runnable.load(Ordering::Acquire);
+        assert_eq!(count(), 1);
+        task.polled(Waker::noop());
+        assert_eq!(count(), 0);
+        let waker = Waker::from(task.clone());
+        waker.wake_by_ref();
+        waker.wake_by_ref();
+        assert_eq!(count(), 1);
+        task.polled(Waker::noop());
+        waker.wake_by_ref();
+        task.done();
+        waker.wake();
+        assert_eq!(count(), 0);
+    }
+}
