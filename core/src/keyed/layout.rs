@@ -44,11 +44,14 @@ impl ScanLayout {
         if keys.is_empty() {
             let by = match (&scan.feed, &scan.filter) {
                 (Some(_), _) => Some(KeyedColumn::Rev),
-                (None, Some(KeyedFilter::Compare { column, op, value }))
-                    if matches!(op, CmpOp::Lt | CmpOp::Le | CmpOp::Gt | CmpOp::Ge) =>
-                {
-                    value.kind().map(|kind| KeyedColumn::User(*column, kind))
-                }
+                (
+                    None,
+                    Some(KeyedFilter::Compare {
+                        column,
+                        op: CmpOp::Lt | CmpOp::Le | CmpOp::Gt | CmpOp::Ge,
+                        value,
+                    }),
+                ) => value.kind().map(|kind| KeyedColumn::User(*column, kind)),
                 _ => None,
             };
             keys.extend(by.map(|column| KeyedOrder {
