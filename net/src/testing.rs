@@ -187,6 +187,8 @@ pub struct FakeEngine {
     pub on_ensure: RefCell<Option<OnEnsure>>,
     /// Takes the place of `write_stream`.
     pub on_write: RefCell<Option<OnWrite>>,
+    /// Rows that the next `write_lines` leaves out.
+    pub left_out: Cell<u64>,
     /// What `ready` answers.
     pub refusal: RefCell<Option<Error>>,
 }
@@ -213,6 +215,7 @@ impl FakeEngine {
             slow_writes: Cell::new(false),
             on_ensure: RefCell::default(),
             on_write: RefCell::default(),
+            left_out: Cell::new(0),
             refusal: RefCell::default(),
         })
     }
@@ -340,6 +343,16 @@ impl Engine for FakeEngine {
         let rows: usize = batches.iter().map(|(_, b)| b.rows()).sum();
         self.stream_rows.set(self.stream_rows.get() + rows);
         ready(Ok(()))
+    }
+    fn write_lines(
+        &self,
+        table: TableId,
+        shard: ShardId,
+        batch: StreamBatch,
+    ) -> LocalFuture<'_, Result<u64>> {
+        let left_out = self.left_out.take();
+        let written = self.write_stream(table, vec![(shard, batch)]);
+        Box::pin(async move { written.await.map(|()| left_out) })
     }
     fn insert_rows(
         &self,

@@ -5,7 +5,7 @@ use crate::files;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::ids::{Rev, TableId};
@@ -21,7 +21,7 @@ pub const CATALOG_KIND: &str = "catalog";
 pub const CATALOG_NAME: &str = "catalog";
 
 /// How a database is opened.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Shards of a database that does not exist yet.
     pub shards: u16,
@@ -83,6 +83,8 @@ pub struct Shared {
     allocator: OnceLock<Allocator>,
     draining: AtomicBool,
     refusal: ArcSwapOption<Error>,
+    /// The most entities that a table has or had on a shard.
+    entities_most: AtomicU64,
     /// See [`Faults`].
     #[cfg(feature = "testing")]
     pub faults: Faults,
@@ -125,6 +127,7 @@ impl Shared {
             allocator: OnceLock::new(),
             draining: AtomicBool::new(false),
             refusal: ArcSwapOption::empty(),
+            entities_most: AtomicU64::new(0),
             #[cfg(feature = "testing")]
             faults: options.faults,
         };
@@ -187,6 +190,18 @@ impl Shared {
     /// No more writes: the server is going down.
     pub fn start_draining(&self) {
         self.draining.store(true, Ordering::SeqCst);
+    }
+
+    /// Notes how many entities a table has on a shard.
+    pub fn note_entities(&self, count: u64) {
+        self.entities_most.fetch_max(count, Ordering::Relaxed);
+    }
+
+    /// Whether so many more entities may be too many for some table on some shard: then shards are asked
+    /// before a statement over several of them writes to the first.
+    pub fn entities_may_run_out(&self, more: usize) -> bool {
+        let most = self.entities_most.load(Ordering::Relaxed);
+        most.saturating_add(more as u64) > self.limits.entities
     }
 
     /// Notes that a shard no longer takes writes.

@@ -1,2 +1,7 @@
-//! The strandline binary.
-fn main() {}
+//! The `strandline` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    strandline_net::cli::main()
+}

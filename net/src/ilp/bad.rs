@@ -14,8 +14,10 @@ pub enum Reason {
     TooLong,
     /// No entity tag, or an entity that the table does not take.
     Entity,
-    /// A table or channel name that cannot be.
+    /// A table or channel name that is too long.
     Name,
+    /// A table or channel name that is the system's, as CREATE refuses it too.
+    Reserved,
     /// A number that is not finite, not exact, or not within the channel's label; text over VARCHAR(n).
     Value,
     /// Text for a number channel, or a number for a text channel.
@@ -24,18 +26,19 @@ pub enum Reason {
     Timestamp,
     /// The table is of a family that line protocol does not write.
     Family,
-    /// The engine refused to add the table or the channel.
+    /// The engine refused to add the table, the channel or the entity.
     Refused,
 }
 
 impl Reason {
     /// All of them, in the order of the counters.
-    pub const ALL: [Reason; 10] = [
+    pub const ALL: [Reason; 11] = [
         Reason::Syntax,
         Reason::Encoding,
         Reason::TooLong,
         Reason::Entity,
         Reason::Name,
+        Reason::Reserved,
         Reason::Value,
         Reason::Type,
         Reason::Timestamp,
@@ -51,6 +54,7 @@ impl Reason {
             Reason::TooLong => "too_long",
             Reason::Entity => "entity",
             Reason::Name => "name",
+            Reason::Reserved => "reserved",
             Reason::Value => "value",
             Reason::Type => "type",
             Reason::Timestamp => "timestamp",

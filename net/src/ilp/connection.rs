@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 use strandline_core::error::{Error, SqlState};
+use strandline_core::ids::TableId;
 use strandline_core::io::{LocalFuture, Tasks};
 use strandline_shard::api::Engine;
 
@@ -266,6 +267,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     }
 }
 
+/// Lines whose entities are too many for their table: each is a bad line.
+fn refused_entities(cx: &IlpContext, table: TableId, lines: u64) {
+    let catalog = cx.engine.catalog();
+    let limits = cx.engine.limits();
+    let error = limits.exceeded(
+        "entities",
+        SqlState::ProgramLimitExceeded,
+        format_args!(
+            "{lines} lines bring too many entities for table {}",
+            catalog.table_by_id(table).map_or("", |t| &t.name)
+        ),
+    );
+    let now_ns = cx.engine.monotonic_ns();
+    cx.counters.bad_rows(
+        error.message(),
+        lines,
+        now_ns,
+        limits.ilp_log_lines_per_second,
+    );
+}
+
 /// Whether waiting helps.
 fn is_passing(e: &Error) -> bool {
     matches!(e.state(), SqlState::DiskFull | SqlState::OutOfMemory)
@@ -282,10 +304,13 @@ async fn write_until_done(
     let rows = write.batch.rows() as u64;
     let mut pause = RETRY.0;
     loop {
-        let batches = vec![(write.shard, write.batch.clone())];
-        let outcome = match cx.engine.write_stream(write.table, batches).await {
-            Ok(()) => {
-                add(&cx.counters.rows_total, rows);
+        let batch = write.batch.clone();
+        let outcome = match cx.engine.write_lines(write.table, write.shard, batch).await {
+            Ok(left_out) => {
+                add(&cx.counters.rows_total, rows - left_out);
+                if left_out > 0 {
+                    refused_entities(&cx, write.table, left_out);
+                }
                 Ok(())
             }
             Err(e) if is_passing(&e) => {

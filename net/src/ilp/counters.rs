@@ -60,6 +60,16 @@ impl IlpCounters {
             .map(|&r| (r, self.bad[r as usize].load(Ordering::Relaxed)))
     }
 
+    /// Counts lines that the engine refused once they were parsed, and logs why if the rate allows.
+    #[cold]
+    pub fn bad_rows(&self, why: &str, lines: u64, now_ns: u64, per_second: u64) {
+        let reason = Reason::Refused;
+        self.bad[reason as usize].fetch_add(lines, Ordering::Relaxed);
+        if let Some(held_back) = self.window.admit(now_ns, per_second) {
+            tracing::warn!(reason = reason.name(), held_back, "bad lines: {why}");
+        }
+    }
+
     /// Counts a bad line, and logs it if the rate allows.
     #[cold]
     pub fn bad_line(&self, error: &BadLine, line: &[u8], peer: &str, now_ns: u64, per_second: u64) {

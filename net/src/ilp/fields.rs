@@ -192,9 +192,9 @@ fn known_field(
 }
 
 fn check_channel_name(cx: &Context, table: &str, name: &str) -> Checked<()> {
-    if matches!(name, "entity" | "ts" | "$timestamp") {
+    if matches!(name, "entity" | "ts") || name.starts_with('$') {
         return Err(bad(
-            Reason::Name,
+            Reason::Reserved,
             format_args!("a field {name} for {table}: that name is the engine's own"),
         ));
     }

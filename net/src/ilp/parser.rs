@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use strandline_core::limits::Limits;
 use strandline_core::routing::hash64;
-use strandline_core::schema::{Catalog, ColumnSpec, Family, Label, TableDef};
+use strandline_core::schema::{Catalog, ColumnSpec, Family, Label, TableDef, is_reserved_table};
 
 /// Lines of one [`Parser::step`]: well under 100 µs.
 const STEP_LINES: usize = 128;
@@ -483,6 +483,14 @@ impl Parser {
                         format_args!(
                             "{name} is a {} table; line protocol writes timeseries tables only: use INSERT",
                             def.family.name()
+                        ),
+                    ));
+                }
+                None if is_reserved_table(name) => {
+                    return Err(bad(
+                        Reason::Reserved,
+                        format_args!(
+                            "{name} cannot be a table: names that begin with pg_ or $ are the system's"
                         ),
                     ));
                 }

@@ -322,7 +322,10 @@ fn row(
     let text = |b: &[u8]| String::from_utf8(b.to_vec()).map_err(|_| ());
     let table = text(&tokens.table)?;
     let def = catalog.catalog().table(&table).cloned();
-    if table.len() > 127 || def.as_ref().is_some_and(|d| d.family != Family::Timeseries) {
+    let reserved =
+        table.starts_with("pg_") || table.starts_with('$') || table == "information_schema";
+    if table.len() > 127 || reserved || def.as_ref().is_some_and(|d| d.family != Family::Timeseries)
+    {
         return Err(());
     }
     let entities: Vec<_> = tokens
@@ -372,7 +375,7 @@ fn row(
     let mut missing: Vec<ColumnSpec> = Vec::new();
     for (name, raw) in &tokens.fields {
         let name = text(name)?;
-        if name.len() > 127 || ["entity", "ts", "$timestamp"].contains(&name.as_str()) {
+        if name.len() > 127 || name == "entity" || name == "ts" || name.starts_with('$') {
             return Err(());
         }
         let (value, label) = value(raw).flatten().ok_or(())?;

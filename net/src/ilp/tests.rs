@@ -278,9 +278,15 @@ fn lines() {
         ("typed,entity=a,v=abcd i=1", "bad: value"),
         ("loose,entity=a,s=tag i=1", "loose a now i=1"),
         // Names, families, UUIDs.
-        ("t,entity=a entity=1", "bad: name"),
-        ("t,entity=a ts=1", "bad: name"),
-        ("t,entity=a $timestamp=1", "bad: name"),
+        ("t,entity=a entity=1", "bad: reserved"),
+        ("t,entity=a ts=1", "bad: reserved"),
+        ("t,entity=a $timestamp=1", "bad: reserved"),
+        ("t,entity=a $x=1", "bad: reserved"),
+        ("t,entity=a x$=1", "t a now x$=1"),
+        ("pg_t,entity=a x=1", "bad: reserved"),
+        ("$t,entity=a x=1", "bad: reserved"),
+        ("information_schema,entity=a x=1", "bad: reserved"),
+        ("pgt,entity=a x=1", "pgt a now x=1"),
         ("reg,entity=a d=1", "bad: family"),
         (
             "ids,entity=019F31DB-0000-4000-8000-000000000ABC d=1",
@@ -429,7 +435,7 @@ fn name() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => prop::sample::select(vec!["x", "y", "z", "d", "i", "b", "at", "s", "v"]).prop_map(String::from),
         1 => r"[a-c\\ ,=]{1,4}".prop_map(|s| s.replace(' ', "\\ ").replace(',', "\\,")),
-        1 => prop::sample::select(vec!["entity", "ts", "größe", ""]).prop_map(String::from),
+        1 => prop::sample::select(vec!["entity", "ts", "$x", "größe", ""]).prop_map(String::from),
     ]
 }
 
@@ -445,7 +451,9 @@ fn field_value() -> impl Strategy<Value = String> {
 }
 
 fn line_text() -> impl Strategy<Value = String> {
-    let table = prop::sample::select(vec!["t", "u", "typed", "loose", "ids", "reg", r"a\ b", ""]);
+    let table = prop::sample::select(vec![
+        "t", "u", "typed", "loose", "ids", "reg", "pg_t", "$t", r"a\ b", "",
+    ]);
     let entity = prop_oneof![
         8 => prop::sample::select(vec![
             ",entity=a", ",entity=b", ",entity=c", r",entity=a\ b\\", "", ",entity=",

@@ -69,6 +69,28 @@ fn memlock_limit() -> u64 {
     }
 }
 
+/// Raises the soft limit on open files to the hard one: every connection and every segment that is read is
+/// one, and shells start with 1024. The number that is allowed now.
+///
+/// # Errors
+/// What the kernel says.
+pub fn raise_open_files() -> std::io::Result<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the pointer is to a live rlimit of ours.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: as above.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(limit.rlim_cur)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
