@@ -9,5 +9,7 @@ mod clients;
 mod crash;
 #[path = "e2e/lines.rs"]
 mod lines;
+#[path = "e2e/serve.rs"]
+mod serve;
 #[path = "e2e/weather.rs"]
 mod weather;
