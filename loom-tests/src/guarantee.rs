@@ -1,6 +1,7 @@
 //! The no-skip guarantee: writers, one of which may fail, and a reader of the feed. What a scan sees is an
 //! array of flags, written with Relaxed stores: only the ledger's own orders can carry them to the reader.
 
+use crate::complaint;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
 use strandline_core::ids::{Rev, TableId};
@@ -104,17 +105,6 @@ fn model(threads: &'static [&'static [Deed]], orders: Orders, bound: usize) {
         );
         assert_eq!(world.ledger.in_flight(), 0);
     });
-}
-
-/// Runs a broken model and gives loom's complaint back.
-fn complaint(run: impl Fn() + std::panic::UnwindSafe) -> String {
-    let panic = std::panic::catch_unwind(run).expect_err("loom must find the fault");
-    match panic.downcast::<String>() {
-        Ok(s) => *s,
-        Err(p) => p
-            .downcast::<&'static str>()
-            .map_or_else(|_| "another panic".into(), |s| s.to_string()),
-    }
 }
 
 use Deed::{Fail, LandTooEarly, Leak, Write};

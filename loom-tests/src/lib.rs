@@ -10,3 +10,15 @@
 mod guarantee;
 #[cfg(all(test, loom))]
 mod queue;
+
+/// Runs a broken model and gives loom's complaint back.
+#[cfg(all(test, loom))]
+fn complaint(run: impl Fn() + std::panic::UnwindSafe) -> String {
+    let panic = std::panic::catch_unwind(run).expect_err("loom must find the fault");
+    match panic.downcast::<String>() {
+        Ok(s) => *s,
+        Err(p) => p
+            .downcast::<&'static str>()
+            .map_or_else(|_| "another panic".into(), |s| s.to_string()),
+    }
+}

@@ -7,9 +7,15 @@
 //! ```
 //! A sender takes a position by one compare-and-swap, writes the value, then publishes `turn` (Release); the
 //! receiver takes it after reading `turn` (Acquire). So each slot is owned by exactly one side at a time.
+//!
+//! When the receiver goes, what is in the ring is dropped. A sender that was in the middle of sending then
+//! meets the same race as a waiter (see `waiters`): it publishes and looks whether the receiver is gone, the
+//! receiver says so and looks what is published, with a fence on both sides. Whoever sees the other clears up.
 
 use super::Waiters;
-use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell};
+use crate::sync::{
+    Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, Ordering, UnsafeCell, fence, lock,
+};
 use std::fmt;
 use std::future::poll_fn;
 use std::mem::MaybeUninit;
@@ -43,6 +49,24 @@ impl<T> fmt::Debug for Closed<T> {
     }
 }
 
+/// The memory orders that the ring hangs on. `loom-tests` weakens one at a time and expects its models to
+/// fail; every other build uses [`Orders::SOUND`], known when it is compiled.
+#[derive(Clone, Copy, Debug)]
+pub struct Orders {
+    /// Publishing a filled slot: Release, so that the receiver finds the value in it.
+    pub publish: Ordering,
+    /// Giving a slot back: Release, so that the next value is written after this one was read.
+    pub free: Ordering,
+}
+
+impl Orders {
+    /// What runs.
+    pub const SOUND: Orders = Orders {
+        publish: Ordering::Release,
+        free: Ordering::Release,
+    };
+}
+
 struct Slot<T> {
     turn: AtomicU64,
     value: UnsafeCell<MaybeUninit<T>>,
@@ -56,10 +80,14 @@ struct Shared<T> {
     senders: AtomicUsize,
     /// The receiver is gone.
     closed: AtomicBool,
+    /// The next position to read once the receiver is gone.
+    rest: Mutex<u64>,
     /// The receiver's task, when it waits for a value or for the last sender to go.
     filled: Waiters,
     /// Senders' tasks that wait for room or for the receiver to go.
     room: Waiters,
+    #[cfg(loom)]
+    orders: Orders,
 }
 
 // SAFETY: the values are only moved through the ring, from the one thread that filled a slot to the one that
@@ -82,6 +110,19 @@ pub struct Receiver<T> {
 
 /// A ring for `capacity` values, rounded up to a power of two and at least 2.
 pub fn ring<T: Send>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    make(capacity, Orders::SOUND)
+}
+
+/// [`ring`] with broken memory orders, for models that must fail.
+#[cfg(loom)]
+pub fn ring_with<T: Send>(capacity: usize, orders: Orders) -> (Sender<T>, Receiver<T>) {
+    make(capacity, orders)
+}
+
+fn make<T: Send>(
+    capacity: usize,
+    #[cfg_attr(not(loom), allow(unused_variables))] orders: Orders,
+) -> (Sender<T>, Receiver<T>) {
     // With one slot "filled" and "free for the next round" would be the same number.
     let capacity = capacity.max(2).next_power_of_two();
     let slots = (0..capacity as u64)
@@ -95,8 +136,11 @@ pub fn ring<T: Send>(capacity: usize) -> (Sender<T>, Receiver<T>) {
         next: AtomicU64::new(0),
         senders: AtomicUsize::new(1),
         closed: AtomicBool::new(false),
+        rest: Mutex::new(0),
         filled: Waiters::new(),
         room: Waiters::new(),
+        #[cfg(loom)]
+        orders,
     });
     let sender = Sender {
         shared: shared.clone(),
@@ -109,7 +153,19 @@ impl<T> Shared<T> {
         &self.slots[(pos as usize) & (self.slots.len() - 1)]
     }
 
-    /// Takes the value at `pos`, if it is there. Only the receiver calls it, or the last owner.
+    #[cfg(loom)]
+    fn orders(&self) -> Orders {
+        self.orders
+    }
+
+    #[cfg(not(loom))]
+    #[inline(always)]
+    fn orders(&self) -> Orders {
+        Orders::SOUND
+    }
+
+    /// Takes the value at `pos`, if it is there. Only the receiver calls it; whoever holds `rest` once the
+    /// receiver is gone; or the last owner.
     fn take(&self, pos: u64) -> Option<T> {
         let slot = self.slot(pos);
         if slot.turn.load(Ordering::Acquire) != pos + 1 {
@@ -119,14 +175,30 @@ impl<T> Shared<T> {
         // Release) and that nobody else touches the slot until `turn` moves on below; there is one reader.
         let value = slot.value.with_mut(|v| unsafe { (*v).assume_init_read() });
         slot.turn
-            .store(pos + self.slots.len() as u64, Ordering::Release);
+            .store(pos + self.slots.len() as u64, self.orders().free);
         Some(value)
+    }
+
+    /// Drops what is in the ring; the receiver is gone.
+    fn clear_up(&self) {
+        loop {
+            let value = {
+                let mut rest = lock(&self.rest);
+                let value = self.take(*rest);
+                *rest += u64::from(value.is_some());
+                value
+            };
+            // Outside the lock: dropping may run anybody's code.
+            if value.is_none() {
+                return;
+            }
+        }
     }
 }
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        // What senders put in after the receiver had gone.
+        // The last owner may be the receiver itself, or a sender that never got to publish.
         let end = self.next.load(Ordering::Acquire);
         let start = end.saturating_sub(self.slots.len() as u64);
         for pos in start..end {
@@ -136,7 +208,8 @@ impl<T> Drop for Shared<T> {
 }
 
 impl<T: Send> Sender<T> {
-    /// Puts a value in if there is room. Never blocks; wakes the receiver.
+    /// Puts a value in if there is room. Never blocks; wakes the receiver. A value that comes while the
+    /// receiver goes is given back or dropped, never kept.
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
         let shared = &*self.shared;
         if shared.closed.load(Ordering::Acquire) {
@@ -158,8 +231,12 @@ impl<T: Send> Sender<T> {
                         // and the compare-and-swap made that us alone.
                         slot.value
                             .with_mut(|v| unsafe { v.write(MaybeUninit::new(value)) });
-                        slot.turn.store(pos + 1, Ordering::Release);
+                        slot.turn.store(pos + 1, shared.orders().publish);
+                        // Begins with the fence between this store and the look at `closed`.
                         shared.filled.wake_all();
+                        if shared.closed.load(Ordering::Relaxed) {
+                            shared.clear_up();
+                        }
                         return Ok(());
                     }
                     Err(now) => pos = now,
@@ -285,13 +362,13 @@ impl<T: Send> Receiver<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
+        *lock(&self.shared.rest) = self.pos;
         self.shared.closed.store(true, Ordering::Release);
+        // Between this store and the look at what is published; see the module.
+        fence(Ordering::SeqCst);
         // What waits in the ring is dropped now, not when the last sender goes: it may hold replies that
-        // somebody waits for. A sender in the middle of `try_send` may still slip one in behind us.
-        while let Some(value) = self.shared.take(self.pos) {
-            self.pos += 1;
-            drop(value);
-        }
+        // somebody waits for.
+        self.shared.clear_up();
         self.shared.room.wake_all();
     }
 }

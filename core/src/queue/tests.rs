@@ -171,6 +171,36 @@ fn a_receiver_that_goes_drops_what_waits_and_gives_the_rest_back() {
     assert_eq!(Arc::strong_count(&counted), 1);
 }
 
+/// Under real threads, many times over: whatever a sender is in the middle of when the receiver goes, no
+/// value stays in the ring, which lives on.
+#[test]
+#[allow(clippy::disallowed_methods)] // The point is real threads.
+fn a_receiver_that_goes_leaves_nothing_in_the_ring() {
+    const SENDERS: usize = 2;
+    for round in 0..2000 {
+        let counted = Arc::new(());
+        let (tx, mut rx) = ring(4);
+        let start = Arc::new(std::sync::Barrier::new(SENDERS + 1));
+        let threads: Vec<_> = (0..SENDERS)
+            .map(|_| {
+                let (tx, value, start) = (tx.clone(), counted.clone(), start.clone());
+                std::thread::spawn(move || {
+                    start.wait();
+                    while tx.try_send(value.clone()).is_ok() {}
+                })
+            })
+            .collect();
+        start.wait();
+        for _ in 0..round % 7 {
+            rx.try_recv();
+        }
+        drop(rx);
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        assert_eq!(Arc::strong_count(&counted), 1, "round {round}");
+        assert!(tx.is_closed());
+    }
+}
+
 #[test]
 fn values_left_behind_are_dropped_with_the_ring() {
     let counted = Arc::new(());
