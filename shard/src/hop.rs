@@ -9,7 +9,9 @@ pub type Job = Box<dyn FnOnce(&Rc<dyn Any>) + Send>;
 
 /// Sends work to executors.
 pub trait Hop {
-    /// Runs `job` on executor `executor` soon, in the order of sending. Work for an executor that has
-    /// ended is dropped, which the sender notices by whatever reply it waits for being dropped too.
+    /// Runs `job` on executor `executor` soon, in the order of sending. It never waits, so whoever sends
+    /// must bound what is on its way: by an answer that it waits for, or by bytes in flight. Work for an
+    /// executor that has ended is dropped, which the sender notices by whatever reply it waits for being
+    /// dropped too; and so is what an executor could not hand over before it ended itself.
     fn send(&self, executor: usize, job: Job);
 }

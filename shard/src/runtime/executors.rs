@@ -1,10 +1,11 @@
 //! Executors: a thread per core that runs one shard-per-core loop, with three task queues and a mailbox.
 
 use super::disk::RealDisk;
+use super::mailbox::{Mailboxes, Outbox, rings};
 use super::pulse::{Pulse, TaskWaker, watch};
 use super::ring::Ring;
 use super::world::{RealClock, RealRandom};
-use crate::hop::{Hop, Job};
+use crate::hop::Job;
 use futures_lite::FutureExt;
 use glommio::{
     ExecutorJoinHandle, Latency, LocalExecutorBuilder, Placement, Shares, TaskQueueHandle,
@@ -21,6 +22,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::io::{Env, LocalFuture, TaskQueue, Tasks};
+use strandline_core::queue::{Receiver, Sender};
 
 /// How long a task may go on before `should_yield` says so. At glommio's default of 100 ms one busy task
 /// delays every completion by as much.
@@ -35,6 +37,8 @@ const SHARES: [(TaskQueue, usize, &str); 3] = [
     // Flush must keep up with ingest: what it does not write, writers wait for.
     (TaskQueue::Background, 400, "background"),
 ];
+/// Jobs that the serving task takes from its mailbox at a time: what senders that wait for room are woken for.
+const JOBS_AT_A_TIME: usize = 64;
 /// Exit status when an executor dies: EX_SOFTWARE.
 const EXIT_DIED: i32 = 70;
 
@@ -44,6 +48,9 @@ struct Local {
     ring: Rc<Ring>,
     tasks: RefCell<TaskSlots>,
     pulse: Arc<Pulse>,
+    outbox: Rc<Outbox>,
+    /// Until it is served.
+    inbox: RefCell<Option<Receiver<Job>>>,
 }
 
 /// The tasks that go on. glommio forgets a pending task when its executor ends, with every file and socket
@@ -139,7 +146,8 @@ fn spawn_boxed(queue: TaskQueue, task: LocalFuture<'static, ()>) {
 }
 
 impl Local {
-    /// Drops the tasks that have not ended, and lets no more start.
+    /// Drops the tasks that have not ended, and lets no more start. What others sent here goes too, so that
+    /// they notice.
     fn end_tasks(&self) {
         let slots = {
             let mut tasks = self.tasks.borrow_mut();
@@ -150,6 +158,8 @@ impl Local {
             cell.counted.done();
             let _ = catch_unwind(AssertUnwindSafe(|| cell.future.take()));
         }
+        self.outbox.close();
+        drop(self.inbox.take());
     }
 }
 
@@ -194,19 +204,6 @@ impl Tasks for RealTasks {
     }
 }
 
-/// The mailboxes of all executors.
-#[derive(Clone)]
-pub struct Mailboxes(Arc<[flume::Sender<Job>]>);
-
-impl Hop for Mailboxes {
-    fn send(&self, executor: usize, job: Job) {
-        if let Some(mailbox) = self.0.get(executor) {
-            // Err: that executor has ended, and the job is dropped, as promised.
-            let _ = mailbox.send(job);
-        }
-    }
-}
-
 /// Told to all executors when the server is to end.
 #[derive(Default)]
 struct Stop {
@@ -242,8 +239,7 @@ impl Stop {
 pub struct ExecutorContext {
     index: usize,
     count: usize,
-    mailboxes: Mailboxes,
-    inbox: flume::Receiver<Job>,
+    rings: Arc<[Sender<Job>]>,
     stop: Arc<Stop>,
     pulse: Arc<Pulse>,
 }
@@ -257,9 +253,9 @@ impl ExecutorContext {
     pub fn count(&self) -> usize {
         self.count
     }
-    /// The way to the others (and to this one).
+    /// The way from the executor that calls it to the others (and to itself).
     pub fn mailboxes(&self) -> Mailboxes {
-        self.mailboxes.clone()
+        Mailboxes(local().outbox.clone())
     }
     /// The world below the directory `root`.
     pub fn env(&self, root: &Path) -> Env {
@@ -273,13 +269,19 @@ impl ExecutorContext {
     /// From now on runs the jobs that others send here, giving `state` to each; those that came earlier
     /// have waited. Call it once.
     pub fn serve(&self, state: Rc<dyn Any>) {
-        let inbox = self.inbox.clone();
+        let Some(mut inbox) = local().inbox.take() else {
+            tracing::error!("executor {} serves its mailbox already", self.index);
+            return;
+        };
         spawn(TaskQueue::Ingest, async move {
-            while let Ok(job) = inbox.recv_async().await {
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(&state))) {
-                    tracing::error!("a job panicked: {}", panic_text(&*panic));
+            let mut jobs = Vec::with_capacity(JOBS_AT_A_TIME);
+            while inbox.recv_many(&mut jobs, JOBS_AT_A_TIME).await > 0 {
+                for job in jobs.drain(..) {
+                    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(&state))) {
+                        tracing::error!("a job panicked: {}", panic_text(&*panic));
+                    }
+                    glommio::executor().yield_if_needed().await;
                 }
-                glommio::executor().yield_if_needed().await;
             }
         });
     }
@@ -319,15 +321,6 @@ fn die(index: usize) -> ! {
     std::process::exit(EXIT_DIED);
 }
 
-/// Drops what was sent to an executor that ends, so that senders notice.
-struct Inbox(flume::Receiver<Job>);
-
-impl Drop for Inbox {
-    fn drop(&mut self) {
-        self.0.drain().for_each(drop);
-    }
-}
-
 impl Executors {
     /// Starts `count` executors, each pinned to a core of its own where there are enough, and runs `main` on
     /// each. An executor ends when its `main` does; its other tasks are dropped then.
@@ -339,8 +332,8 @@ impl Executors {
         F: Fn(ExecutorContext) -> LocalFuture<'static, Result<()>> + Send + Sync + 'static,
     {
         let cores = allowed_cores();
-        let (senders, inboxes): (Vec<_>, Vec<_>) = (0..count).map(|_| flume::unbounded()).unzip();
-        let mailboxes = Mailboxes(senders.into());
+        let (rings, inboxes) = rings(count);
+        let rings: Arc<[_]> = rings.into();
         let stop = Arc::new(Stop::default());
         let main = Arc::new(main);
         let mut handles = Vec::with_capacity(count);
@@ -353,8 +346,7 @@ impl Executors {
             let context = ExecutorContext {
                 index,
                 count,
-                mailboxes: mailboxes.clone(),
-                inbox,
+                rings: rings.clone(),
                 stop: stop.clone(),
                 pulse: pulses[index].clone(),
             };
@@ -363,7 +355,7 @@ impl Executors {
                 .name("strandline")
                 .io_memory(IO_MEMORY_BYTES)
                 .preempt_timer(TIME_SLICE)
-                .spawn(move || run(context, main));
+                .spawn(move || run(context, inbox, main));
             match started {
                 Ok(handle) => handles.push(handle),
                 Err(e) => {
@@ -416,13 +408,12 @@ fn refusal(index: usize, e: &dyn std::fmt::Display) -> Error {
     )
 }
 
-async fn run<F>(context: ExecutorContext, main: Arc<F>) -> Result<()>
+async fn run<F>(context: ExecutorContext, inbox: Receiver<Job>, main: Arc<F>) -> Result<()>
 where
     F: Fn(ExecutorContext) -> LocalFuture<'static, Result<()>> + 'static,
 {
     let _watch = DeathWatch(context.index, context.pulse.clone());
     context.pulse.started();
-    let _inbox = Inbox(context.inbox.clone());
     let ring =
         Ring::new().map_err(|e| refusal(context.index, &format_args!("io_uring for files: {e}")));
     let ring = match ring {
@@ -444,6 +435,8 @@ where
         ring: ring.clone(),
         tasks: RefCell::default(),
         pulse: context.pulse.clone(),
+        outbox: Outbox::new(&context.rings),
+        inbox: RefCell::new(Some(inbox)),
     });
     LOCAL.with(|l| *l.borrow_mut() = Some(local.clone()));
     spawn(TaskQueue::Ingest, ring.reap());
@@ -494,6 +487,7 @@ pub fn cores() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hop::Hop;
     use std::sync::atomic::AtomicUsize;
 
     #[test]

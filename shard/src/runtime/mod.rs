@@ -3,7 +3,8 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`executors`] | a pinned executor per core, its task queues and its mailbox |
+//! | [`executors`] | a pinned executor per core, its task queues |
+//! | [`mailbox`] | jobs from one executor to another |
 //! | `ring` | the executor's own io_uring for files: a write and its fdatasync are one submission |
 //! | `pulse` | keeps executors from sleeping on work |
 //! | `disk` | `core::io::Disk` over `ring` |
@@ -20,6 +21,7 @@
 mod disk;
 pub mod executors;
 pub mod lock;
+pub mod mailbox;
 pub mod net;
 pub mod probe;
 mod pulse;
@@ -29,5 +31,6 @@ mod world;
 
 pub use executors::{ExecutorContext, Executors, sleep, spawn, timeout};
 pub use lock::DataLock;
+pub use mailbox::Mailboxes;
 pub use probe::probe;
 pub use world::{RealClock, RealRandom};
