@@ -7,8 +7,12 @@ use std::net::TcpStream;
 /// A connection.
 pub struct Pg {
     stream: TcpStream,
+    chunk: Box<[u8]>,
+    /// What has come and is not yet taken: from `at` on.
     input: Vec<u8>,
     at: usize,
+    answer: Answer,
+    error: Option<String>,
 }
 
 /// What a statement answered.
@@ -35,66 +39,92 @@ impl Pg {
         stream.set_nodelay(true)?;
         let mut pg = Pg {
             stream,
+            chunk: vec![0; 65_536].into(),
             input: Vec::new(),
             at: 0,
+            answer: Answer::default(),
+            error: None,
         };
         let mut body = 196_608u32.to_be_bytes().to_vec();
         body.extend_from_slice(b"user\0perf\0database\0main\0options\0-c insert_returns=none\0\0");
         let mut start = (body.len() as u32 + 4).to_be_bytes().to_vec();
         start.extend_from_slice(&body);
-        pg.stream.write_all(&start)?;
+        pg.send(&start)?;
         pg.finish()?;
         Ok(pg)
     }
 
-    fn next(&mut self) -> Result<(u8, Vec<u8>)> {
+    /// Its socket.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Sends messages made by [`query_message`] or [`execute_message`].
+    pub fn send(&mut self, message: &[u8]) -> Result<()> {
+        self.stream.write_all(message)
+    }
+
+    /// Reads once, and takes what has come whole; whether the answer has ended.
+    pub fn receive(&mut self) -> Result<bool> {
+        self.input.drain(..self.at);
+        self.at = 0;
+        let n = self.stream.read(&mut self.chunk)?;
+        if n == 0 {
+            return Err(Error::other("the server closed the connection"));
+        }
+        self.input.extend_from_slice(&self.chunk[..n]);
         loop {
             let left = &self.input[self.at..];
-            if left.len() >= 5 {
-                let len = u32::from_be_bytes([left[1], left[2], left[3], left[4]]) as usize;
-                if left.len() > len {
-                    let found = (left[0], left[5..len + 1].to_vec());
-                    self.at += len + 1;
-                    return Ok(found);
+            let Some(len) = left
+                .get(1..5)
+                .map(|l| u32::from_be_bytes([l[0], l[1], l[2], l[3]]) as usize)
+                .filter(|&len| left.len() > len)
+            else {
+                return Ok(false);
+            };
+            let (kind, body) = (left[0], &left[5..len + 1]);
+            match kind {
+                b'D' => self.answer.rows.push(cells(body)),
+                b'C' => {
+                    let tag = body.split_last().map_or(&[][..], |(_, t)| t);
+                    self.answer.tag = String::from_utf8_lossy(tag).into();
                 }
+                b'E' => self.error = Some(String::from_utf8_lossy(body).replace('\0', " ")),
+                _ => {}
             }
-            self.input.drain(..self.at);
-            self.at = 0;
-            let mut chunk = [0u8; 65_536];
-            let n = self.stream.read(&mut chunk)?;
-            if n == 0 {
-                return Err(Error::other("the server closed the connection"));
+            self.at += len + 1;
+            if kind == b'Z' {
+                return match self.error.take() {
+                    Some(e) => Err(Error::other(e)),
+                    None => Ok(true),
+                };
             }
-            self.input.extend_from_slice(&chunk[..n]);
         }
     }
 
     /// Reads up to ReadyForQuery.
     fn finish(&mut self) -> Result<Answer> {
-        let mut answer = Answer::default();
-        let mut failed = None;
-        loop {
-            let (kind, body) = self.next()?;
-            match kind {
-                b'D' => answer.rows.push(cells(&body)),
-                b'C' => {
-                    answer.tag =
-                        String::from_utf8_lossy(body.split_last().map_or(&[], |(_, t)| t)).into()
-                }
-                b'E' => failed = Some(String::from_utf8_lossy(&body).replace('\0', " ")),
-                b'Z' => break,
-                _ => {}
-            }
-        }
-        failed.map_or(Ok(answer), |e| Err(Error::other(e)))
+        self.answer = Answer::default();
+        while !self.receive()? {}
+        Ok(std::mem::take(&mut self.answer))
     }
 
     /// A simple query.
     pub fn query(&mut self, sql: &str) -> Result<Answer> {
-        let mut body = sql.as_bytes().to_vec();
-        body.push(0);
-        self.stream.write_all(&message(b'Q', &body))?;
+        self.send(&query_message(sql))?;
         self.finish()
+            .map_err(|e| Error::other(format!("{}: {e}", sql.get(..120).unwrap_or(sql))))
+    }
+
+    /// The one number that a query answers.
+    pub fn number(&mut self, sql: &str) -> Result<f64> {
+        let answer = self.query(sql)?;
+        let cell = answer
+            .rows
+            .first()
+            .and_then(|r| r.first().cloned().flatten());
+        cell.and_then(|c| c.parse().ok())
+            .ok_or_else(|| Error::other(format!("{sql}: no number")))
     }
 
     /// Prepares a statement.
@@ -103,26 +133,32 @@ impl Pg {
         body.extend_from_slice(&[0, 0]);
         let mut m = message(b'P', &body);
         m.extend(message(b'S', &[]));
-        self.stream.write_all(&m)?;
+        self.send(&m)?;
         self.finish().map(drop)
     }
+}
 
-    /// Executes a prepared statement with text parameters.
-    pub fn execute(&mut self, name: &str, params: &[&str]) -> Result<Answer> {
-        let mut body = format!("\0{name}\0").into_bytes();
-        body.extend_from_slice(&[0, 0]);
-        body.extend_from_slice(&(params.len() as u16).to_be_bytes());
-        for p in params {
-            body.extend_from_slice(&(p.len() as u32).to_be_bytes());
-            body.extend_from_slice(p.as_bytes());
-        }
-        body.extend_from_slice(&[0, 0]);
-        let mut m = message(b'B', &body);
-        m.extend(message(b'E', &[0, 0, 0, 0, 0]));
-        m.extend(message(b'S', &[]));
-        self.stream.write_all(&m)?;
-        self.finish()
+/// A simple query.
+pub fn query_message(sql: &str) -> Vec<u8> {
+    let mut body = sql.as_bytes().to_vec();
+    body.push(0);
+    message(b'Q', &body)
+}
+
+/// Executes a prepared statement with text parameters.
+pub fn execute_message(name: &str, params: &[&str]) -> Vec<u8> {
+    let mut body = format!("\0{name}\0").into_bytes();
+    body.extend_from_slice(&[0, 0]);
+    body.extend_from_slice(&(params.len() as u16).to_be_bytes());
+    for p in params {
+        body.extend_from_slice(&(p.len() as u32).to_be_bytes());
+        body.extend_from_slice(p.as_bytes());
     }
+    body.extend_from_slice(&[0, 0]);
+    let mut m = message(b'B', &body);
+    m.extend(message(b'E', &[0, 0, 0, 0, 0]));
+    m.extend(message(b'S', &[]));
+    m
 }
 
 fn cells(body: &[u8]) -> Vec<Option<String>> {
