@@ -127,6 +127,11 @@ impl TableDef {
     }
 }
 
+/// Whether a table name is the system's: no statement and no line may make such a table.
+pub fn is_reserved_table(name: &str) -> bool {
+    name.starts_with("pg_") || name.starts_with('$') || name == "information_schema"
+}
+
 /// What CREATE asks for, before it has numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSpec {

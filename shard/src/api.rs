@@ -164,12 +164,20 @@ pub trait Engine {
     ) -> LocalFuture<'a, Result<Arc<TableDef>>>;
 
     /// Writes fragments; each batch goes to the shard of its entities. Answers once all are durable and
-    /// visible.
+    /// visible. `54000` before anything is written when they bring more entities than the table may have.
     fn write_stream(
         &self,
         table: TableId,
         batches: Vec<(ShardId, StreamBatch)>,
     ) -> LocalFuture<'_, Result<()>>;
+    /// Writes the fragments of lines, each of which stands for itself: rows of entities that are too many for
+    /// the table are left out, and it answers how many that were. Calls reach a shard in their order.
+    fn write_lines(
+        &self,
+        table: TableId,
+        shard: ShardId,
+        batch: StreamBatch,
+    ) -> LocalFuture<'_, Result<u64>>;
     /// Inserts rows; values stand in the order of `columns`, absent columns are NULL.
     fn insert_rows(
         &self,

@@ -149,6 +149,48 @@ impl LocalEngine {
         Ok(inserted)
     }
 
+    async fn write_batches(
+        &self,
+        table: TableId,
+        batches: Vec<(ShardId, StreamBatch)>,
+    ) -> Result<()> {
+        let most = batches.iter().map(|(_, b)| b.entities.len()).max();
+        if batches.len() > 1 && self.shared().entities_may_run_out(most.unwrap_or(0)) {
+            let asked = batches.iter().map(|(shard, batch)| {
+                let batch = StreamBatch {
+                    entities: batch.entities.clone(),
+                    entity_hashes: batch.entity_hashes.clone(),
+                    ..StreamBatch::default()
+                };
+                self.router.ask(*shard, TaskQueue::Ingest, move |s| {
+                    Box::pin(async move { s.check_entities(table, &batch) })
+                })
+            });
+            try_join_all(asked).await?;
+        }
+        let total: usize = batches.iter().map(|(_, b)| b.rows()).sum();
+        let asked = batches.into_iter().map(|(shard, batch)| async move {
+            let rows = batch.rows();
+            let done = self.router.ask(shard, TaskQueue::Ingest, move |s| {
+                Box::pin(async move { s.write_stream(table, batch).await })
+            });
+            (rows, done.await)
+        });
+        let answers = join_all(asked).await;
+        let written: usize = (answers.iter().filter(|(_, done)| done.is_ok()))
+            .map(|(rows, _)| rows)
+            .sum();
+        match answers.into_iter().find_map(|(_, done)| done.err()) {
+            None => Ok(()),
+            Some(e) if written == 0 => Err(e),
+            Some(e) => Err(Error::new(
+                e.state(),
+                format!("{}; {written} of {total} rows were written", e.message()),
+            )
+            .hint("each shard commits its part of a statement by itself")),
+        }
+    }
+
     async fn scan_feed_or_rows(&self, mut scan: KeyedScan) -> Result<Box<dyn BatchStream>> {
         self.shared().table(scan.table)?;
         if let Some(KeyedFilter::Nothing) = scan.filter {
@@ -347,16 +389,19 @@ impl Engine for LocalEngine {
         table: TableId,
         batches: Vec<(ShardId, StreamBatch)>,
     ) -> LocalFuture<'_, Result<()>> {
-        // The messages leave before this returns: writes of one connection reach each shard in order.
-        let asked: Vec<_> = batches
-            .into_iter()
-            .map(|(shard, batch)| {
-                self.router.send(shard, TaskQueue::Ingest, move |s| {
-                    Box::pin(async move { s.write_stream(table, batch).await })
-                })
-            })
-            .collect();
-        Box::pin(async move { join_all(asked).await.into_iter().collect() })
+        Box::pin(self.write_batches(table, batches))
+    }
+
+    fn write_lines(
+        &self,
+        table: TableId,
+        shard: ShardId,
+        batch: StreamBatch,
+    ) -> LocalFuture<'_, Result<u64>> {
+        // The message leaves before this returns: writes of one connection reach each shard in order.
+        self.router.send(shard, TaskQueue::Ingest, move |s| {
+            Box::pin(async move { s.write_fitting(table, batch).await })
+        })
     }
 
     fn insert_rows(

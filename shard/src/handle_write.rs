@@ -29,10 +29,63 @@ fn gone<E>(_: E) -> Error {
 }
 
 impl Shard {
+    /// `54000` when the new entities of a batch would not fit the table here. Only a look: what it saw may
+    /// have changed when the batch comes.
+    pub fn check_entities(&self, table: TableId, batch: &StreamBatch) -> Result<()> {
+        let (new, held) = self.stream(table)?.new_entities(batch);
+        if new > 0 && (held + new) as u64 > self.shared.limits.entities {
+            return Err(self.too_many_entities(table));
+        }
+        Ok(())
+    }
+
+    fn too_many_entities(&self, table: TableId) -> Error {
+        let name = (self.shared.table(table)).map_or_else(|_| String::new(), |t| t.name.clone());
+        self.shared.limits.exceeded(
+            "entities",
+            SqlState::ProgramLimitExceeded,
+            format_args!("too many entities for table \"{name}\""),
+        )
+    }
+
+    /// Writes those rows of a batch whose entities fit the table, and answers how many were left out.
+    pub async fn write_fitting(self: Rc<Self>, table: TableId, batch: StreamBatch) -> Result<u64> {
+        self.admit().await?;
+        let max = self.shared.limits.entities;
+        let store = self.stream(table)?;
+        let rows = batch.rows();
+        let fits = store.entities() + batch.entities.len() <= max as usize;
+        let batch = match fits {
+            true => batch,
+            false => store.fitting(&batch, max),
+        };
+        let left_out = (rows - batch.rows()) as u64;
+        if batch.rows() > 0 {
+            self.log_stream(table, batch)?.await.map_err(gone)??;
+        }
+        Ok(left_out)
+    }
+
     /// Writes a batch of fragments; answers when it is durable and visible.
     pub async fn write_stream(self: Rc<Self>, table: TableId, batch: StreamBatch) -> Result<()> {
         self.admit().await?;
+        self.log_stream(table, batch)?.await.map_err(gone)?
+    }
+
+    /// Numbers the entities of a batch and appends it to the log.
+    fn log_stream(
+        self: &Rc<Self>,
+        table: TableId,
+        batch: StreamBatch,
+    ) -> Result<oneshot::Receiver<Result<()>>> {
         let store = self.stream(table)?;
+        let known = store.entities();
+        let ids = store
+            .intern(&batch, self.shared.limits.entities)
+            .ok_or_else(|| self.too_many_entities(table))?;
+        if store.entities() > known {
+            self.shared.note_entities(store.entities() as u64);
+        }
         let (reply, answer) = oneshot::channel();
         let shard = self.clone();
         let batch = Rc::new(batch);
@@ -46,7 +99,7 @@ impl Shard {
             Box::new(move |done| {
                 let _ = reply.send(match done {
                     Ok(lsn) => {
-                        store.apply(&batch, lsn);
+                        store.apply_interned(&batch, &ids, lsn);
                         shard.note_applied(lsn);
                         shard.note_memory(table);
                         count(&shard.counters.stream_rows, batch.rows() as u64);
@@ -59,7 +112,7 @@ impl Shard {
                 });
             }),
         )?;
-        answer.await.map_err(gone)?
+        Ok(answer)
     }
 
     /// Writes new rows, whose numbers are granted already.

@@ -234,6 +234,11 @@ impl Shard {
         *shard.this.borrow_mut() = Rc::downgrade(&shard);
         let ids: Vec<TableId> = shard.tables.borrow().keys().copied().collect();
         ids.into_iter().for_each(|id| shard.note_memory(id));
+        for store in shard.tables.borrow().values() {
+            if let Store::Stream(t) = store {
+                shard.shared.note_entities(t.entities() as u64);
+            }
+        }
         shard
     }
 

@@ -86,6 +86,55 @@ impl StreamBatch {
             + self.ts.capacity() * 8
             + cells
     }
+    /// The rows of the entities that `keep` says true of, by their number in this batch, in their order.
+    #[must_use]
+    pub fn of_entities(&self, keep: impl Fn(usize) -> bool) -> StreamBatch {
+        let mut out = StreamBatch::default();
+        let number: Vec<Option<u32>> = (0..self.entities.len())
+            .map(|i| {
+                keep(i).then(|| {
+                    out.entities.push_bytes(self.entities.get_bytes(i));
+                    out.entity_hashes.push(self.entity_hashes[i]);
+                    out.entity_hashes.len() as u32 - 1
+                })
+            })
+            .collect();
+        // Per row, where it stands in `out`.
+        let row: Vec<Option<u32>> = (self.entity_of_row.iter().zip(&self.ts))
+            .map(|(&entity, &ts)| {
+                number[entity as usize].map(|n| {
+                    out.entity_of_row.push(n);
+                    out.ts.push(ts);
+                    out.ts.len() as u32 - 1
+                })
+            })
+            .collect();
+        for column in &self.columns {
+            let mut rows = Vec::new();
+            let mut kept = Vec::new();
+            for cell in 0..column.cells.len() {
+                let at = column.rows.as_ref().map_or(cell, |r| r[cell] as usize);
+                if let Some(to) = row[at] {
+                    rows.push(to);
+                    kept.push(cell);
+                }
+            }
+            let cells = match &column.cells {
+                BatchCells::F64(v) => BatchCells::F64(kept.iter().map(|&c| v[c]).collect()),
+                BatchCells::Str(v) => {
+                    let mut texts = StrVec::with_capacity(kept.len());
+                    kept.iter().for_each(|&c| texts.push_bytes(v.get_bytes(c)));
+                    BatchCells::Str(texts)
+                }
+            };
+            if !cells.is_empty() {
+                let rows = (rows.len() < out.ts.len()).then_some(rows);
+                let id = column.id;
+                out.columns.push(BatchColumn { id, rows, cells });
+            }
+        }
+        out
+    }
 }
 
 /// Fills a [`StreamBatch`] row by row.
@@ -237,6 +286,81 @@ fn place(rows: &mut Option<Vec<u32>>, cells: usize, row: usize) -> bool {
         Some(list) => {
             list.push(row as u32);
             true
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const CHANNELS: [(ColumnId, Kind); 3] = [
+        (ColumnId(64), Kind::F64),
+        (ColumnId(65), Kind::F64),
+        (ColumnId(66), Kind::Str),
+    ];
+
+    fn build(rows: &[(u8, [bool; 3])]) -> StreamBatch {
+        let mut b = StreamBatchBuilder::default();
+        for (i, (entity, cells)) in rows.iter().enumerate() {
+            let name = format!("e{entity}");
+            b.begin_row(&name, hash64(name.as_bytes()), i as i64);
+            for ((id, kind), here) in CHANNELS.into_iter().zip(cells) {
+                if *here {
+                    let slot = b.slot(id, kind);
+                    match kind {
+                        Kind::F64 => b.push_f64(slot, i as f64 + f64::from(id.0)),
+                        Kind::Str => b.push_str(slot, &format!("{i}")),
+                    }
+                }
+            }
+        }
+        b.finish()
+    }
+
+    /// (entity, ts, per channel its cell as text), row by row.
+    fn rows(b: &StreamBatch) -> Vec<(String, i64, Vec<Option<String>>)> {
+        let cell = |(id, _): (ColumnId, Kind), row: usize| {
+            let column = b.columns.iter().find(|c| c.id == id)?;
+            let at = match &column.rows {
+                None => row,
+                Some(rows) => rows.binary_search(&(row as u32)).ok()?,
+            };
+            Some(match &column.cells {
+                BatchCells::F64(v) => v[at].to_string(),
+                BatchCells::Str(v) => v.get(at).to_owned(),
+            })
+        };
+        (0..b.rows())
+            .map(|r| {
+                let entity = b.entities.get(b.entity_of_row[r] as usize).to_owned();
+                let cells = CHANNELS.into_iter().map(|c| cell(c, r)).collect();
+                (entity, b.ts[r], cells)
+            })
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn rows_of_some_entities(
+            input in prop::collection::vec((0u8..5, any::<[bool; 3]>()), 0..30),
+            keep in any::<[bool; 5]>(),
+        ) {
+            let input: Vec<_> = input.into_iter().filter(|r| r.1.contains(&true)).collect();
+            let batch = build(&input);
+            let kept = |name: &str| keep[usize::from(name.as_bytes()[1] - b'0')];
+            let part = batch.of_entities(|i| kept(batch.entities.get(i)));
+            let mut want = rows(&batch);
+            want.retain(|r| kept(&r.0));
+            prop_assert_eq!(rows(&part), want);
+            prop_assert_eq!(part.entities.len(), part.entity_hashes.len());
+            prop_assert!(part.entities.iter().all(kept));
+            for c in &part.columns {
+                // A full column lists no rows; a column without cells is not there.
+                prop_assert!(!c.cells.is_empty());
+                prop_assert_eq!(c.rows.is_none(), c.cells.len() == part.rows());
+            }
         }
     }
 }

@@ -311,6 +311,24 @@ fn past_the_bound_the_socket_is_not_read() {
 }
 
 #[test]
+fn rows_of_entities_too_many_are_bad_lines_and_the_others_are_written() {
+    let s = stage(Limits::default());
+    s.engine.left_out.set(2);
+    let (mut client, serving) = s.serve(1 << 20);
+    block_on(zip(serving, async {
+        client.write_all(lines(0..5).as_bytes()).await.unwrap();
+        client.close().await.unwrap();
+    }));
+    assert_eq!(get(&s.cx.counters.rows_total), 3);
+    assert_eq!(get(&s.cx.counters.rows_lost_total), 0);
+    let refused =
+        s.cx.counters
+            .bad_lines()
+            .find(|(r, _)| r.name() == "refused");
+    assert_eq!(refused.map(|r| r.1), Some(2));
+}
+
+#[test]
 fn stop_drains_what_was_read() {
     let s = stage(Limits::default());
     let done = s.hold_next();

@@ -313,6 +313,59 @@ mod tests {
         assert_eq!(unix_ms(-1), 946_684_799_999);
     }
 
+    /// The label decides what a cell looks like, whatever the engine counted it in.
+    #[test]
+    fn cells_are_rendered_by_their_label() {
+        let put = |ty, cell: Cell<'_>, binary| {
+            let mut out = Vec::new();
+            put_cell(&mut out, ty, binary, cell).unwrap();
+            let mut datum = Vec::new();
+            let same = match cell {
+                Cell::F64(x) => Datum::Float(x),
+                Cell::I64(i) => Datum::Int(i),
+                _ => Datum::Null,
+            };
+            put_datum(&mut datum, ty, binary, &same).unwrap();
+            assert_eq!(out, datum);
+            let len = u32::from_be_bytes(out[..4].try_into().unwrap());
+            assert_eq!(len as usize, out.len() - 4);
+            out.split_off(4)
+        };
+        let us = pg_us(1_767_261_600_250);
+        for (ty, n, text, binary) in [
+            (SqlType::Float8, 7, "7", &7f64.to_be_bytes()[..]),
+            (SqlType::Int8, 7, "7", &7i64.to_be_bytes()),
+            (
+                SqlType::Int8,
+                -(1 << 53),
+                "-9007199254740992",
+                &(-(1i64 << 53)).to_be_bytes(),
+            ),
+            (
+                SqlType::Float8,
+                1 << 53,
+                "9.007199254740992e+15",
+                &9007199254740992f64.to_be_bytes(),
+            ),
+            (SqlType::Bool, 0, "f", &[0]),
+            (SqlType::Bool, 1, "t", &[1]),
+            (
+                SqlType::Timestamptz,
+                1_767_261_600_250,
+                "2026-01-01 10:00:00.25+00",
+                &us.to_be_bytes(),
+            ),
+            (SqlType::Int4, 7, "7", &7i32.to_be_bytes()),
+            (SqlType::Text, 7, "7", b"7"),
+        ] {
+            for cell in [Cell::I64(n), Cell::F64(n as f64)] {
+                assert_eq!(put(ty, cell, false), text.as_bytes(), "{ty:?} {cell:?}");
+                assert_eq!(put(ty, cell, true), binary, "{ty:?} {cell:?}");
+            }
+        }
+        assert_eq!(put(SqlType::Float8, Cell::F64(-0.5), false), b"-0.5");
+    }
+
     #[test]
     fn arrays() {
         assert_eq!(parse_array("{}"), Some(vec![]));

@@ -250,19 +250,58 @@ impl StreamTable {
         Ok(())
     }
 
+    /// How many entities of a batch are new here, and how many the table has.
+    pub fn new_entities(&self, batch: &StreamBatch) -> (usize, usize) {
+        let state = self.state.borrow();
+        let new = (0..batch.entities.len()).filter(|&i| !knows(&state.dictionary, batch, i));
+        (new.count(), state.dictionary.len())
+    }
+
+    /// Gives the entities of a batch their numbers, before its log record is made; `None`, and nothing is
+    /// given, when the table would hold more than `max` of them. If the record then fails, names that were
+    /// new stay known, without samples, until the next start.
+    pub fn intern(&self, batch: &StreamBatch, max: u64) -> Option<Vec<u32>> {
+        let may_fit = self.entities() + batch.entities.len() <= max as usize;
+        if !may_fit {
+            let (new, held) = self.new_entities(batch);
+            // Without a new one there is nothing to refuse, whatever the limit was lowered to.
+            if new > 0 && (held + new) as u64 > max {
+                return None;
+            }
+        }
+        Some(intern(&mut self.state.borrow_mut().dictionary, batch))
+    }
+
+    /// The rows of a batch whose entities are known here, or new and among the first for which `max` has room.
+    pub fn fitting(&self, batch: &StreamBatch, max: u64) -> StreamBatch {
+        let state = self.state.borrow();
+        let mut room = max.saturating_sub(state.dictionary.len() as u64);
+        let keep: Vec<bool> = (0..batch.entities.len())
+            .map(|i| {
+                let known = knows(&state.dictionary, batch, i);
+                let fits = known || room > 0;
+                room -= u64::from(fits && !known);
+                fits
+            })
+            .collect();
+        batch.of_entities(|i| keep[i])
+    }
+
     /// Makes a durable batch visible. Batches come in the order of their log records.
     pub fn apply(&self, batch: &StreamBatch, lsn: Lsn) {
+        let ids = intern(&mut self.state.borrow_mut().dictionary, batch);
+        self.apply_interned(batch, &ids, lsn);
+    }
+
+    /// As [`StreamTable::apply`], with the numbers that [`StreamTable::intern`] gave.
+    pub fn apply_interned(&self, batch: &StreamBatch, ids: &[u32], lsn: Lsn) {
         let mut state = self.state.borrow_mut();
         let State {
-            dictionary,
             tails,
             memtable,
             applied,
             ..
         } = &mut *state;
-        let ids: Vec<u32> = (0..batch.entities.len())
-            .map(|i| dictionary.intern(batch.entities.get_bytes(i), batch.entity_hashes[i]))
-            .collect();
         for column in &batch.columns {
             let tail = tails.column_mut(column.id, column.cells.kind());
             let place = |row: usize| (ids[batch.entity_of_row[row] as usize], batch.ts[row]);
@@ -288,7 +327,7 @@ impl StreamTable {
                 }
             }
         }
-        memtable.apply(batch, &ids, lsn);
+        memtable.apply(batch, ids, lsn);
         *applied += 1;
     }
 
@@ -435,6 +474,20 @@ impl StreamTable {
             Some(_) => None,
         }
     }
+}
+
+fn knows(dictionary: &Dictionary, batch: &StreamBatch, entity: usize) -> bool {
+    let (name, hash) = (
+        batch.entities.get_bytes(entity),
+        batch.entity_hashes[entity],
+    );
+    dictionary.get(name, hash).is_some()
+}
+
+fn intern(dictionary: &mut Dictionary, batch: &StreamBatch) -> Vec<u32> {
+    (0..batch.entities.len())
+        .map(|i| dictionary.intern(batch.entities.get_bytes(i), batch.entity_hashes[i]))
+        .collect()
 }
 
 /// Whether every column of these is one that the table still has: then each stored row is a row.

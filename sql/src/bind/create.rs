@@ -5,7 +5,7 @@ use crate::ast::{Create, Name};
 use crate::plan::Plan;
 use hashbrown::HashSet;
 use strandline_core::error::{Error, Result, SqlState};
-use strandline_core::schema::{ColumnSpec, Family, Fill, TableSpec};
+use strandline_core::schema::{ColumnSpec, Family, Fill, TableSpec, is_reserved_table};
 
 impl Binder<'_> {
     pub(super) fn create(&self, create: &Create) -> Result<Plan> {
@@ -15,10 +15,7 @@ impl Binder<'_> {
             Family::Timeseries
         };
         let table = &create.table;
-        if table.text.starts_with("pg_")
-            || table.text.starts_with('$')
-            || table.text == "information_schema"
-        {
+        if is_reserved_table(&table.text) {
             return Err(self
                 .error(
                     SqlState::ReservedName,

@@ -57,3 +57,71 @@ fn bad_lines_cost_themselves_alone() {
         server.log()
     );
 }
+
+/// A table takes so many entities per shard and no more: a statement is refused whole, a line by itself.
+#[test]
+fn entities_over_the_limit_are_refused_before_anything_is_written() {
+    let data = tempfile::tempdir().expect("a folder");
+    let config = data.path().join("strandline.toml");
+    std::fs::write(&config, "[limits]\nentities = 3\n").expect("written");
+    let config = config.to_str().expect("a path").to_owned();
+    let args = ["--config", config.as_str(), "--shards", "2"];
+    let dir = data.path().join("data");
+    let server = Server::start(&dir, &args);
+    server.query("CREATE TABLE t (x DOUBLE)");
+    // On two shards at most six fit, so that of ten some shard has too many.
+    let values: Vec<String> = (0..10).map(|i| format!("('e{i}', 1, {i})")).collect();
+    let insert = format!("INSERT INTO t (entity, ts, x) VALUES {}", values.join(", "));
+    for _ in 0..2 {
+        let (_, err) = server.psql(&["-v", "VERBOSITY=verbose", "-c", &insert]);
+        assert!(
+            err.contains("54000") && err.contains("entities = 3") && err.contains("\"t\""),
+            "{err}"
+        );
+        assert_eq!(server.query("SELECT count(*) FROM t"), [["0"]]);
+    }
+    // Lines stand for themselves: some are in, the rest are bad; known entities go on.
+    let lines: String = (0..10)
+        .map(|i| format!("t,entity=e{i} x={i} 1000000\n"))
+        .collect();
+    server.send_lines(lines.as_bytes());
+    let held = server.query("SELECT entity FROM t ORDER BY entity");
+    assert!((3..=6).contains(&held.len()), "{held:?}");
+    server.send_lines(lines.replace(" 1000000", " 2000000").as_bytes());
+    assert_eq!(
+        server.query("SELECT entity FROM t WHERE ts = 2 ORDER BY entity"),
+        held
+    );
+    let (_, metrics) = server.get("/metrics");
+    let refused = format!(
+        "strandline_ilp_bad_lines_total{{reason=\"refused\"}} {}",
+        2 * (10 - held.len())
+    );
+    assert!(metrics.contains(&refused), "no {refused} in {metrics}");
+    let known = &held[0][0];
+    server.query(&format!(
+        "INSERT INTO t (entity, ts, x) VALUES ('{known}', 3, 1)"
+    ));
+    // The same after a restart: entities come back from the log.
+    server.kill();
+    let server = Server::start(&dir, &args);
+    let (_, err) = server.psql(&["-c", &insert]);
+    assert!(err.contains("entities = 3"), "{err}");
+    assert_eq!(
+        server.query("SELECT count(*) FROM t"),
+        [[(2 * held.len() + 1).to_string()]]
+    );
+    let names = [
+        "pg_t,entity=a x=1",
+        "$t,entity=a x=1",
+        "information_schema,entity=a x=1",
+        "t,entity=a $x=1",
+    ];
+    server.send_lines(names.join("\n").as_bytes());
+    assert_eq!(server.query("SELECT name FROM $sys.tables"), [["t"]]);
+    let (_, metrics) = server.get("/metrics");
+    assert!(
+        metrics.contains("strandline_ilp_bad_lines_total{reason=\"reserved\"} 4"),
+        "{metrics}"
+    );
+}

@@ -119,6 +119,103 @@ fn prepared_statements() {
     });
 }
 
+/// A text parameter that the client did not declare, or declared as `unknown`, is what a quoted literal is: it
+/// takes the type of where it stands. One that was declared as text is text.
+#[test]
+fn undeclared_text_parameters_convert_where_they_stand() {
+    session(&engine(), |mut c, _| async move {
+        c.query(DEVICES).await;
+        c.query(TELEMETRY).await;
+        let values: [Option<&[u8]>; 5] = [
+            Some(b"12"),
+            Some(b" 1.5 "),
+            Some(b"12"),
+            Some(b"yes"),
+            Some(b"2026-01-01T10:00:00.250Z"),
+        ];
+        let insert = "INSERT INTO devices (name, score, n, ok, at) VALUES ($1, $2, $3, $4, $5) \
+                      RETURNING name, score, n, ok, at";
+        for oids in [&[][..], &[0; 5], &[705; 5]] {
+            let run = [
+                parse("", insert, oids),
+                bind("", "", &[], &values, &[]),
+                execute("", 0),
+                sync(),
+            ];
+            assert_eq!(
+                ask(&mut c, run).await[2..],
+                [
+                    "D 12|1.5|12|t|2026-01-01 10:00:00.25+00",
+                    "C INSERT 0 1",
+                    "Z I"
+                ],
+                "{oids:?}"
+            );
+        }
+        for (sql, text, tag) in [
+            ("SELECT name FROM devices WHERE n > $1", "3", "C SELECT"),
+            (
+                "SELECT name FROM devices WHERE at >= $1",
+                "2026-01-01",
+                "C SELECT",
+            ),
+            ("SELECT name FROM devices LIMIT $1", "1", "C SELECT 1"),
+            (
+                "SELECT ts FROM telemetry WHERE ts > $1",
+                "yesterday",
+                "C SELECT",
+            ),
+            (
+                "SELECT ts FROM telemetry WHERE ts > $1",
+                "1767261600250",
+                "C SELECT",
+            ),
+            ("SELECT ts FROM telemetry WHERE speed = $1", "5", "C SELECT"),
+            (
+                "INSERT INTO telemetry (entity, ts, speed) VALUES ('a', $1, 1)",
+                "2026-01-01T10:00:00Z",
+                "C INSERT 0 1",
+            ),
+            (
+                "SELECT name FROM $sys.tables WHERE columns > $1 - 1 AND name = 'devices'",
+                "5",
+                "C SELECT",
+            ),
+        ] {
+            let run = [
+                parse("", sql, &[]),
+                bind("", "", &[], &[Some(text.as_bytes())], &[]),
+                execute("", 0),
+                sync(),
+            ];
+            let heard = ask(&mut c, run).await;
+            assert!(heard.iter().any(|m| m.starts_with(tag)), "{sql}: {heard:?}");
+        }
+        let insert = "INSERT INTO devices (n) VALUES ($1)";
+        for (oid, text, state) in [
+            (
+                0,
+                "x",
+                "22P02 \"x\" is not a valid value for INT column \"n\"",
+            ),
+            (0, "9007199254740993", "22003"),
+            (25, "12", "42804"),
+            (1043, "12", "42804"),
+        ] {
+            let run = [
+                parse("", insert, &[oid]),
+                bind("", "", &[], &[Some(text.as_bytes())], &[]),
+                sync(),
+            ];
+            let heard = ask(&mut c, run).await;
+            assert!(
+                heard[1].starts_with(&format!("E ERROR {state}")),
+                "{oid} {text}: {heard:?}"
+            );
+        }
+    });
+}
+
 #[test]
 fn errors_skip_to_sync() {
     session(&engine(), |mut c, _| async move {
@@ -316,6 +413,31 @@ fn prepare_and_execute_in_sql() {
                 "Z I"
             ]
         );
+        // What EXECUTE answers is what it names, with its parameters or without.
+        c.query("PREPARE one (int) AS SELECT n, xid FROM devices WHERE n = $1")
+            .await;
+        let heard = ask(
+            &mut c,
+            [
+                parse("", "EXECUTE one ($1)", &[]),
+                describe(b'S', ""),
+                sync(),
+            ],
+        )
+        .await;
+        assert_eq!(heard, ["1", "t [25]", "T n:20 xid:25", "Z I"]);
+        let heard = ask(
+            &mut c,
+            [
+                parse("", "EXECUTE ins ('b', 4)", &[]),
+                bind("", "", &[], &[], &[]),
+                describe(b'P', ""),
+                sync(),
+            ],
+        )
+        .await;
+        assert_eq!(heard, ["1", "2", "T xid:25", "Z I"]);
+        assert!(c.query("PREPARE beg AS BEGIN").await[0].starts_with("E ERROR 42601"));
         assert!(c.query("EXECUTE ins ('a')").await[0].starts_with("E ERROR 42601"));
         assert!(c.query("EXECUTE nope").await[0].starts_with("E ERROR 26000"));
         assert_eq!(c.query("DEALLOCATE ins").await, ["C DEALLOCATE", "Z I"]);
