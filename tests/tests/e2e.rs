@@ -7,6 +7,8 @@
 mod clients;
 #[path = "e2e/crash.rs"]
 mod crash;
+#[path = "e2e/docs.rs"]
+mod docs;
 #[path = "e2e/lines.rs"]
 mod lines;
 #[path = "e2e/serve.rs"]
