@@ -107,7 +107,7 @@ impl Shared {
                     return Err(Error::corrupted(
                         "the database's directory has shards but no catalog file: it was removed or never copied",
                     )
-                    .hint("bring the file named catalog back from a snapshot or a copy"));
+                    .hint("bring the whole directory back from a snapshot or a copy: a catalog of another time would number writes twice"));
                 }
                 let file = CatalogFile {
                     shards: options.shards.max(1),

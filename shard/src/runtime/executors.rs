@@ -385,9 +385,10 @@ impl Executors {
     /// Waits for all of them to end.
     ///
     /// # Errors
-    /// The first error of a `main`, in the order of executors, or why an executor could not start.
+    /// The first error of a `main`, in the order of executors, or why an executor could not start. One that
+    /// only went down because another did (`57P01`) does not hide that other's reason.
     pub fn join(self) -> Result<()> {
-        let mut first = Ok(());
+        let mut first: Result<()> = Ok(());
         for (index, handle) in self.handles.into_iter().enumerate() {
             let ended = match handle.join() {
                 Ok(ended) => ended,
@@ -395,7 +396,10 @@ impl Executors {
             };
             // One that could not start has not said so.
             self.pulses[index].ended();
-            first = first.and(ended);
+            first = match (first, ended) {
+                (Err(f), Err(e)) if f.state() == SqlState::AdminShutdown => Err(e),
+                (first, ended) => first.and(ended),
+            };
         }
         first
     }
@@ -553,7 +557,8 @@ mod tests {
                     return Err(Error::internal("on purpose"));
                 }
                 cx.stopped().await;
-                Ok(())
+                // As one says that waited for the other.
+                Err(Error::new(SqlState::AdminShutdown, "another failed"))
             })
         })
         .unwrap();
