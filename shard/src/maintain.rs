@@ -34,7 +34,6 @@ impl Shard {
                     );
                     self.env.tasks.sleep(RETRY).await;
                 }
-                self.merge_wanted.ring();
             }
         }
     }
@@ -55,18 +54,26 @@ impl Shard {
         }
     }
 
+    /// The table to flush next. One that was dropped and whose slice has not gone yet is none: its flush
+    /// changes nothing, and asking for it again and again would never give the DROP its turn.
     fn flush_candidate(&self) -> Option<TableId> {
         let (active, frozen) = self.memtable_bytes();
         if active > self.plan.flush_at || active + frozen > self.plan.wait_at {
-            return self.largest_active().or_else(|| self.any_frozen());
+            let largest = self.largest_active().or_else(|| self.any_frozen());
+            if largest.is_some() {
+                return largest;
+            }
         }
-        if frozen > 0 {
-            return self.any_frozen();
+        if frozen > 0
+            && let Some(table) = self.any_frozen()
+        {
+            return Some(table);
         }
         if self.wal.live_bytes() > self.shared.limits.log_bytes {
             let tables = self.tables.borrow();
             let oldest = tables
                 .iter()
+                .filter(|(t, _)| self.exists(**t))
                 .filter_map(|(&t, s)| Some((s.oldest_unflushed()?, t)))
                 .min();
             return oldest.map(|(_, t)| t);
@@ -78,7 +85,7 @@ impl Shard {
         self.tables
             .borrow()
             .iter()
-            .find(|(_, s)| s.memory().frozen > 0)
+            .find(|(t, s)| s.memory().frozen > 0 && self.exists(**t))
             .map(|(&t, _)| t)
     }
 
@@ -134,6 +141,8 @@ impl Shard {
             self.flush_epoch.set(self.flush_epoch.get() + 1);
             count(&self.counters.flushes, 1);
             self.note_memory(table);
+            // Here, not in the flush loop: CHECKPOINT and VACUUM make segments too.
+            self.merge_wanted.ring();
         }
         self.release_log().await
     }

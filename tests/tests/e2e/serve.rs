@@ -216,3 +216,40 @@ fn the_demo_asks_and_ends() {
         assert!(said.contains(part), "{part}:\n{said}");
     }
 }
+
+/// CHECKPOINT after CHECKPOINT left small segments behind that nothing merged until memory ran full.
+#[test]
+fn segments_of_checkpoints_are_merged() {
+    let data = tempfile::tempdir().expect("a folder");
+    let server = Server::start(data.path(), &["--shards", "1"]);
+    server.query("CREATE ROWS TABLE registry (a INT)");
+    server.query("CREATE TABLE readings (v DOUBLE)");
+    for i in 0..4 {
+        server.query(&format!("INSERT INTO registry (a) VALUES ({i})"));
+        server.query(&format!(
+            "INSERT INTO readings (entity, ts, v) VALUES ('a', {i}, {i})"
+        ));
+        server.psql(&["-c", "CHECKPOINT"]);
+    }
+    let segments = || {
+        server
+            .query("SELECT table_name, count(*) FROM $sys.segments GROUP BY table_name ORDER BY 1")
+    };
+    let began = std::time::Instant::now();
+    let one_each = vec![vec!["readings", "1"], vec!["registry", "1"]];
+    while segments() != one_each {
+        assert!(
+            began.elapsed() < std::time::Duration::from_secs(20),
+            "{:?}",
+            segments()
+        );
+    }
+    assert_eq!(
+        server.query("SELECT count(v), sum(v) FROM readings"),
+        vec![vec!["4", "6"]]
+    );
+    assert_eq!(
+        server.query("SELECT count(*) FROM registry"),
+        vec![vec!["4"]]
+    );
+}
