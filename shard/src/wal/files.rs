@@ -215,23 +215,34 @@ impl Inner {
     async fn make_file(&self, need: u64) -> Result<LogFile> {
         /// Between two attempts to make a file on a full disk: each writes zeros until it fails.
         const REFUSED_NS: u64 = 250_000_000;
+        let with_room = |bytes: u64| {
+            bytes
+                .min(self.file_bytes)
+                .max(need.saturating_add(BLOCK_BYTES as u64))
+                .next_multiple_of(BLOCK_BYTES as u64)
+        };
+        let least = with_room(FIRST_FILE_BYTES);
         let (number, size, free) = {
             let mut state = self.state.borrow_mut();
             let number = state.next_number;
             state.next_number += 1;
             let grown = state.active.size.saturating_mul(GROWTH);
-            let size = grown
-                .max(FIRST_FILE_BYTES)
-                .min(self.file_bytes)
-                .max(need.saturating_add(BLOCK_BYTES as u64))
-                .next_multiple_of(BLOCK_BYTES as u64);
+            let size = with_room(grown.max(FIRST_FILE_BYTES));
             let fits = state.free.iter().position(|f| f.size >= size);
             (number, size, fits.map(|at| state.free.swap_remove(at)))
         };
-        let made = match free {
+        let mut made = match free {
             Some(free) => self.files.reuse(free, number).await,
             None => self.files.make(number, size).await,
         };
+        // A disk with a little room must not refuse writes for want of a large file.
+        if size > least
+            && made
+                .as_ref()
+                .is_err_and(|e| e.kind() == io::ErrorKind::StorageFull)
+        {
+            made = self.files.make(number, least).await;
+        }
         let made = made.map_err(|e| {
             let e = Error::from(e);
             let dir = &self.files.dir;

@@ -298,6 +298,8 @@ struct Faults {
     disk: Rc<dyn Disk>,
     commit: Cell<Option<io::ErrorKind>>,
     fill: Cell<Option<io::ErrorKind>>,
+    /// A file cannot grow past this.
+    room: Cell<u64>,
 }
 
 struct FaultyFile(Rc<dyn File>, Rc<Faults>);
@@ -309,7 +311,9 @@ impl File for FaultyFile {
         self.0.read_at(offset, len)
     }
     fn write_at<'a>(&'a self, offset: u64, data: &'a [u8]) -> LocalFuture<'a, io::Result<()>> {
-        match self.1.fill.get() {
+        let full = offset + data.len() as u64 > self.1.room.get();
+        let full = full.then_some(io::ErrorKind::StorageFull);
+        match self.1.fill.get().or(full) {
             Some(kind) => Box::pin(async move { Err(kind.into()) }),
             None => self.0.write_at(offset, data),
         }
@@ -382,6 +386,7 @@ fn faulty(root: &Path) -> (Env, Rc<Faults>) {
         disk: env.disk.clone(),
         commit: Cell::new(None),
         fill: Cell::new(None),
+        room: Cell::new(u64::MAX),
     });
     let disk = Rc::new(FaultyDisk(faults.clone()));
     (Env { disk, ..env }, faults)
@@ -456,6 +461,46 @@ fn without_space_for_a_new_file_writes_are_refused_and_then_resume() {
         wal.close().await;
         // The refused records are not missed even when they would be the first.
         let (..) = open(&env, 7).await;
+    });
+}
+
+#[test]
+fn with_room_for_a_small_file_alone_writes_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    testing::block_on(async {
+        let (env, faults) = faulty(dir.path());
+        // The first file has 1 MiB, the second would have 4.
+        let limits = Limits {
+            log_file_bytes: 4 << 20,
+            ..limits()
+        };
+        let mut replay = |_: Lsn, _: RecordKind, _: &[u8]| Ok(());
+        let opened = Wal::open(
+            &env,
+            "shard/log",
+            &limits,
+            WalOptions::default(),
+            &mut replay,
+        );
+        let (wal, _) = opened.await.unwrap();
+        faults.room.set(2 << 20);
+        write_each(&wal, 20, 100 << 10).await;
+        let sizes = |kind| {
+            log_files(dir.path(), kind)
+                .iter()
+                .map(|p| p.metadata().unwrap().len())
+                .collect::<Vec<_>>()
+        };
+        assert!(sizes("log").len() >= 2, "{:?}", sizes("log"));
+        assert!(
+            sizes("log").iter().all(|&s| s == 1 << 20),
+            "{:?}",
+            sizes("log")
+        );
+        assert!(sizes("new").is_empty());
+        wal.close().await;
+        let (.., records) = open(&env, 0).await;
+        assert_eq!(records.len(), 20);
     });
 }
 
