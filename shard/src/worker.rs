@@ -19,6 +19,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::time::Duration;
 use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::ids::{Lsn, Rev, ShardId, TableId};
 use strandline_core::io::{Env, TaskQueue};
@@ -98,6 +99,9 @@ pub struct Counters {
     /// Messages from other executors.
     pub messages: Cell<u64>,
 }
+
+/// After a fence that could not be written (a full disk), the next try comes this much later.
+const FENCE_RETRY: Duration = Duration::from_secs(1);
 
 /// Adds to a counter.
 pub fn count(cell: &Cell<u64>, n: u64) {
@@ -425,9 +429,14 @@ impl Shard {
         let memory = self.memory.borrow();
         memory
             .iter()
-            .filter(|(_, m)| m.active > 0)
+            .filter(|(t, m)| m.active > 0 && self.exists(**t))
             .max_by_key(|(_, m)| m.active)
             .map(|(&t, _)| t)
+    }
+
+    /// Whether the catalog still has a table: a DROP is published before it reaches the shards.
+    pub(crate) fn exists(&self, table: TableId) -> bool {
+        self.shared.table(table).is_ok()
     }
 
     // --- failed commits ---------------------------------------------------------------------------
@@ -452,36 +461,35 @@ impl Shard {
         }
     }
 
+    /// Until the fence is durable the numbers stay in flight and feeds stand still: it is tried until then.
     async fn fence(&self, from: Lsn) {
         let dir = manifest::shard_dir(self.id);
-        let written = files::replace(
-            &self.env,
-            &dir,
-            manifest::FENCE_NAME,
-            manifest::FENCE_KIND,
-            &Fence { from },
-        )
-        .await;
-        let failed: Vec<Ticket> = std::mem::take(&mut *self.doubtful.borrow_mut());
-        match written {
-            Ok(()) => {
-                tracing::error!(
+        let fence = Fence { from };
+        loop {
+            let (name, kind) = (manifest::FENCE_NAME, manifest::FENCE_KIND);
+            match files::replace(&self.env, &dir, name, kind, &fence).await {
+                Ok(()) => break,
+                Err(e) => tracing::error!(
                     shard = self.id.0,
-                    from = from.0,
-                    "the log failed; its last records are fenced off"
-                );
-                drop(failed);
-                // Later failures of the same kind are behind the same fence.
-                self.fencing.set(false);
+                    "the log failed and so did its fence ({e}): feeds stand still until it is written"
+                ),
             }
-            Err(e) => {
-                tracing::error!(
-                    shard = self.id.0,
-                    "the log failed and so did its fence ({e}): feeds stand still until a restart"
-                );
+            if self.is_stopping() {
+                let failed = std::mem::take(&mut *self.doubtful.borrow_mut());
                 failed.into_iter().for_each(Ticket::leak);
+                return;
             }
+            self.env.tasks.sleep(FENCE_RETRY).await;
         }
+        tracing::error!(
+            shard = self.id.0,
+            from = from.0,
+            "the log failed; its last records are fenced off"
+        );
+        // Later failures of the same kind are behind the same fence.
+        self.fencing.set(false);
+        let failed = std::mem::take(&mut *self.doubtful.borrow_mut());
+        drop(failed);
     }
 }
 
