@@ -366,6 +366,11 @@ pub fn decode_footer(
     if offset != chunks_end || chunks.next().is_some() {
         return Err(SegmentError::Inconsistent("list of chunks"));
     }
+    let flushes = (f.flushes[0].to_native(), f.flushes[1].to_native());
+    // The next flush gets the number behind the highest.
+    if flushes.0 > flushes.1 || flushes.1 == u64::MAX {
+        return Err(SegmentError::Inconsistent("numbers of flushes"));
+    }
     let info = SegmentInfo {
         kind: match f.kind {
             0 => SegmentKind::Stream,
@@ -373,7 +378,7 @@ pub fn decode_footer(
             _ => return Err(bad),
         },
         table: TableId(f.table.to_native()),
-        flushes: (f.flushes[0].to_native(), f.flushes[1].to_native()),
+        flushes,
         rows: f.rows.to_native(),
         range: (f.range[0].to_native(), f.range[1].to_native()),
         max_rev: f.max_rev.to_native(),

@@ -18,6 +18,9 @@ const DELETED: u8 = 1;
 const FIRST: u8 = 2;
 const KIND_F64: u8 = 0;
 const KIND_STR: u8 = 1;
+/// A version without key and values, and a value of empty text: they bound what a count makes us reserve.
+const VERSION_BYTES_MIN: usize = 15;
+const VALUE_BYTES_MIN: usize = 9;
 
 /// Appends versions.
 pub fn encode_versions(versions: &[impl Borrow<Version>], out: &mut Vec<u8>) {
@@ -70,18 +73,31 @@ fn short() -> Error {
 pub fn decode_versions(bytes: &[u8]) -> Result<Vec<Version>> {
     let mut r = Reader(bytes);
     let count = u32::from_le_bytes(r.array()?);
-    let mut versions = Vec::with_capacity((count as usize).min(bytes.len() / 15));
+    let mut versions = Vec::with_capacity((count as usize).min(bytes.len() / VERSION_BYTES_MIN));
     for _ in 0..count {
         let [flags] = r.array()?;
+        if flags & !(DELETED | FIRST) != 0 {
+            return Err(Error::corrupted(
+                "a log record holds a row version with flags of no known meaning",
+            ));
+        }
         let rev = Rev(u64::from_le_bytes(r.array()?));
         let len = u16::from_le_bytes(r.array()?) as usize;
         let key: Box<[u8]> = r.take(len)?.into();
         let n = u32::from_le_bytes(r.array()?) as usize;
-        let mut values = Vec::with_capacity(n.min(r.0.len() / 5));
+        let mut values = Vec::with_capacity(n.min(r.0.len() / VALUE_BYTES_MIN));
         for _ in 0..n {
             let column = ColumnId(u32::from_le_bytes(r.array()?));
             let value = match r.array()? {
-                [KIND_F64] => Value::F64(f64::from_bits(u64::from_le_bytes(r.array()?))),
+                [KIND_F64] => {
+                    let x = f64::from_bits(u64::from_le_bytes(r.array()?));
+                    if !x.is_finite() {
+                        return Err(Error::corrupted(
+                            "a log record holds a number that is not finite",
+                        ));
+                    }
+                    Value::F64(x)
+                }
                 [KIND_STR] => {
                     let len = u32::from_le_bytes(r.array()?) as usize;
                     let text = std::str::from_utf8(r.take(len)?).map_err(|_| {
@@ -160,6 +176,20 @@ mod tests {
             prop_assert_eq!(decode_versions(&bytes).unwrap(), list);
             for cut in 0..bytes.len() {
                 prop_assert!(decode_versions(&bytes[..cut]).is_err());
+            }
+        }
+
+        /// There is one way to write versions, so that no changed bit passes for another version.
+        #[test]
+        fn what_is_read_is_what_was_written(list in versions(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+            let mut bytes = Vec::new();
+            encode_versions(&list, &mut bytes);
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+            if let Ok(list) = decode_versions(&bytes) {
+                let mut again = Vec::new();
+                encode_versions(&list, &mut again);
+                prop_assert_eq!(again, bytes);
             }
         }
 
