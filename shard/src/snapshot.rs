@@ -8,7 +8,7 @@
 use crate::coordinator::Coordinator;
 use crate::files;
 use crate::manifest::{self, Manifest};
-use crate::shared::{CATALOG_KIND, CATALOG_NAME};
+use crate::shared::{CATALOG_KIND, CATALOG_NAME, CatalogFile};
 use crate::worker::Shard;
 use futures_channel::oneshot;
 use futures_util::future::join_all;
@@ -19,6 +19,8 @@ use strandline_core::io::TaskQueue;
 
 /// The snapshots' directory.
 pub const SNAPSHOTS_DIR: &str = "snapshots";
+/// What the name of an unfinished snapshot ends with.
+const PARTIAL: &str = ".partial";
 
 /// What the leader tells a shard in the middle of a CHECKPOINT, and what the shard answers.
 struct Steps {
@@ -31,8 +33,15 @@ impl Coordinator {
     pub async fn checkpoint(&self) -> Result<String> {
         let file = self.file.lock().await;
         let (partial, path) = self.name_snapshot().await?;
-        self.env.disk.create_dir_all(&partial).await?;
+        let made = self.fill_snapshot(&file, &partial, &path).await;
+        if made.is_err() {
+            self.discard(&partial).await;
+        }
+        made.map(|()| path)
+    }
 
+    async fn fill_snapshot(&self, file: &CatalogFile, partial: &str, path: &str) -> Result<()> {
+        self.env.disk.create_dir_all(partial).await?;
         let mut held = Vec::new();
         let mut go = Vec::new();
         let mut done = Vec::new();
@@ -41,13 +50,19 @@ impl Coordinator {
             let (go_tx, go_rx) = oneshot::channel();
             held.push(held_rx);
             go.push(go_tx);
-            let dir = partial.clone();
+            let dir = partial.to_string();
             let steps = Steps {
                 held: held_tx,
                 freeze: go_rx,
             };
             done.push(self.router.ask(shard, TaskQueue::Ingest, move |s| {
-                Box::pin(async move { s.take_part(dir, steps).await })
+                Box::pin(async move {
+                    let done = s.clone().take_part(dir, steps).await;
+                    if done.is_err() {
+                        s.remove_unfinished().await;
+                    }
+                    done
+                })
             }));
         }
         // The shards' tasks and this one take turns: hold all, then free all, then wait for their files.
@@ -60,32 +75,55 @@ impl Coordinator {
             }
         };
         let (results, ()) = futures_util::future::join(join_all(done), lead).await;
-        for result in results {
-            result?;
+        // A shard that could not take part makes the others give up: the reason is its error, not theirs.
+        let given_up = |e: &Error| e.state() == SqlState::ObjectNotInPrerequisiteState;
+        let failed: Vec<Error> = results.into_iter().filter_map(Result::err).collect();
+        if let Some(e) = failed.iter().find(|e| !given_up(e)).or(failed.first()) {
+            return Err(e.clone());
         }
         let mut cut = file.clone();
         for (&table, r) in &mut cut.revisions {
             // The copy has no log: its numbers go on above everything that was handed out.
             r.reserved = self.shared.ledger(table)?.highest().max(r.horizon);
         }
-        files::replace(&self.env, &partial, CATALOG_NAME, CATALOG_KIND, &cut).await?;
-        self.env.disk.rename(&partial, &path).await?;
+        files::replace(&self.env, partial, CATALOG_NAME, CATALOG_KIND, &cut).await?;
+        self.env.disk.rename(partial, path).await?;
         self.env.disk.sync_dir(SNAPSHOTS_DIR).await?;
-        Ok(path)
+        Ok(())
+    }
+
+    /// Gives back what an unfinished snapshot holds: its links keep the space of old segments.
+    async fn discard(&self, partial: &str) {
+        let mut dirs = vec![partial.to_string()];
+        for shard in self.all_shards() {
+            dirs.push(files::join(partial, &manifest::shard_dir(shard)));
+            dirs.push(files::join(partial, &manifest::segment_dir(shard)));
+        }
+        for dir in dirs {
+            for name in self.env.disk.list(&dir).await.unwrap_or_default() {
+                // Directories stay, empty: they cannot be removed, and take no space.
+                let _ = self.env.disk.remove(&files::join(&dir, &name)).await;
+            }
+        }
     }
 
     /// `snapshots/20260101T100000Z-1`, and the name it has until it is whole.
     async fn name_snapshot(&self) -> Result<(String, String)> {
         self.env.disk.create_dir_all(SNAPSHOTS_DIR).await?;
+        self.env.disk.sync_dir("").await?;
         let there = self.env.disk.list(SNAPSHOTS_DIR).await?;
+        for left in there.iter().filter(|t| t.ends_with(PARTIAL)) {
+            // A crash or a failure left it.
+            self.discard(&files::join(SNAPSHOTS_DIR, left)).await;
+        }
         let time = compact_time(self.env.clock.now_ms());
         let free = (1u32..).find(|n| {
             !there
                 .iter()
-                .any(|t| t.trim_end_matches(".partial") == format!("{time}-{n}"))
+                .any(|t| t.trim_end_matches(PARTIAL) == format!("{time}-{n}"))
         });
         let name = format!("{SNAPSHOTS_DIR}/{time}-{}", free.unwrap_or(u32::MAX));
-        Ok((format!("{name}.partial"), name))
+        Ok((format!("{name}{PARTIAL}"), name))
     }
 }
 

@@ -100,8 +100,14 @@ impl Disk for RealDisk {
         Box::pin(blocking(move || std::fs::hard_link(from, to)))
     }
     fn create_dir_all<'a>(&'a self, path: &'a str) -> LocalFuture<'a, io::Result<()>> {
+        let is_root = path.is_empty();
         let path = self.path(path);
-        Box::pin(blocking(move || std::fs::create_dir_all(path)))
+        Box::pin(blocking(move || {
+            if is_root {
+                return create_root(&path);
+            }
+            std::fs::create_dir_all(path)
+        }))
     }
     fn list<'a>(&'a self, path: &'a str) -> LocalFuture<'a, io::Result<Vec<String>>> {
         let path = self.path(path);
@@ -111,6 +117,17 @@ impl Disk for RealDisk {
         let path = self.path(path);
         Box::pin(blocking(move || StdFile::open(path)?.sync_all()))
     }
+}
+
+/// Makes the root and its parents, durably: nobody else sees the directories above it.
+fn create_root(root: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = root.ancestors().take_while(|p| !p.exists()).collect();
+    std::fs::create_dir_all(root)?;
+    for made in missing {
+        let parent = made.parent().filter(|p| !p.as_os_str().is_empty());
+        StdFile::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+    }
+    Ok(())
 }
 
 fn list(path: &Path) -> io::Result<Vec<String>> {
