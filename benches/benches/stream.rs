@@ -17,6 +17,7 @@ use strandline_core::scan::{
 use strandline_core::schema::{ColumnDef, Family, Fill, Label, TableDef};
 use strandline_core::stream::batch::{StreamBatch, StreamBatchBuilder};
 use strandline_core::stream::wire;
+use strandline_core::time::Interval;
 use strandline_core::value::Kind;
 use strandline_shard::segment::BlockCache;
 use strandline_shard::store::{Collect, StoreContext};
@@ -147,7 +148,7 @@ fn queries(t: &StreamTable, hosts: usize, steps: i64, state: &str) {
         },
         aggregates: avg(AggregateFn::Max, 3),
         sample: Some(SampleBy {
-            interval_ms: 60_000,
+            interval: Interval::Ms(60_000),
             fill: None,
         }),
         by_entity: false,
@@ -165,7 +166,7 @@ fn queries(t: &StreamTable, hosts: usize, steps: i64, state: &str) {
         },
         aggregates: avg(AggregateFn::Avg, 4),
         sample: Some(SampleBy {
-            interval_ms: 3_600_000,
+            interval: Interval::Ms(3_600_000),
             fill: None,
         }),
         by_entity: true,

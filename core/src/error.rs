@@ -86,6 +86,8 @@ pub enum SqlState {
     DuplicatePreparedStatement,
     /// `42P07`: a table of that name exists.
     DuplicateTable,
+    /// `42P10`: a position that is not in the select list.
+    InvalidColumnReference,
     /// `42P16`: a table definition that cannot be.
     InvalidTableDefinition,
     /// `42P18`: the type of a parameter cannot be told.
@@ -164,6 +166,7 @@ impl SqlState {
             DuplicateCursor => "42P03",
             DuplicatePreparedStatement => "42P05",
             DuplicateTable => "42P07",
+            InvalidColumnReference => "42P10",
             InvalidTableDefinition => "42P16",
             IndeterminateDatatype => "42P18",
             DiskFull => "53100",

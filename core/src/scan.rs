@@ -3,6 +3,7 @@
 
 use crate::ids::{ColumnId, Rev, TableId};
 use crate::schema::Fill;
+use crate::time::Interval;
 use crate::value::{Kind, Value};
 use crate::xid::Xid;
 
@@ -200,11 +201,22 @@ pub enum BucketFill {
     Number(f64),
 }
 
+impl BucketFill {
+    /// Whether it can put a fraction where a whole number is counted.
+    pub fn makes_fractions(self) -> bool {
+        match self {
+            BucketFill::Linear => true,
+            BucketFill::Number(n) => n.fract() != 0.0,
+            BucketFill::Prev | BucketFill::Null => false,
+        }
+    }
+}
+
 /// SAMPLE BY.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SampleBy {
-    /// Bucket width, ms, ≥ 1. Buckets begin at multiples of it from the epoch.
-    pub interval_ms: i64,
+    /// Bucket width.
+    pub interval: Interval,
     /// None: empty buckets are absent.
     pub fill: Option<BucketFill>,
 }

@@ -4,6 +4,7 @@
 use crate::types::SqlType;
 use strandline_core::scan::{AggregateFn, CmpOp};
 use strandline_core::schema::Label;
+use strandline_core::time::Interval;
 
 /// An identifier as stored: folded unless it was quoted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -245,8 +246,8 @@ pub enum FillSpec {
 /// SAMPLE BY.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// Bucket width, ms.
-    pub interval_ms: i64,
+    /// Bucket width.
+    pub interval: Interval,
     /// FILL.
     pub fill: Option<FillSpec>,
     /// Where it stands.

@@ -191,8 +191,8 @@ pub fn day_start(now_ms: i64, days: i8) -> i64 {
 pub enum Unit {
     /// So many ms.
     Fixed(i64),
-    /// Months or years: only SAMPLE BY knows them.
-    Calendar,
+    /// So many months: only SAMPLE BY knows them.
+    Months(i64),
 }
 
 /// The unit that a word names, in any case.
@@ -207,9 +207,8 @@ pub fn unit(word: &str) -> Option<Unit> {
         "h" | "hour" | "hours" => 3_600_000,
         "d" | "day" | "days" => DAY_MS,
         "w" | "week" | "weeks" => 7 * DAY_MS,
-        "mon" | "mons" | "month" | "months" | "y" | "year" | "years" => {
-            return Some(Unit::Calendar);
-        }
+        "mon" | "mons" | "month" | "months" => return Some(Unit::Months(1)),
+        "y" | "year" | "years" => return Some(Unit::Months(12)),
         _ => return None,
     }))
 }

@@ -155,11 +155,17 @@ impl Server {
 
     /// Runs psql with a command; answers standard output and error.
     pub fn psql(&self, args: &[&str]) -> (String, String) {
+        self.psql_with(args, "")
+    }
+
+    /// As [`Server::psql`], with options of the session.
+    fn psql_with(&self, args: &[&str], options: &str) -> (String, String) {
         let (host, port) = self.pg.rsplit_once(':').expect("host:port");
         let out = Command::new("psql")
             .args(["-X", "-h", host, "-p", port, "-U", "tester", "-d", "main"])
             .args(args)
             .env("PGCONNECT_TIMEOUT", "10")
+            .env("PGOPTIONS", options)
             .output()
             .expect("psql is installed");
         (
@@ -170,7 +176,20 @@ impl Server {
 
     /// The tab-separated rows of one statement through psql; panics on an error.
     pub fn query(&self, sql: &str) -> Vec<Vec<String>> {
-        let (out, err) = self.psql(&["-A", "-t", "-F", "\t", "-v", "ON_ERROR_STOP=1", "-c", sql]);
+        let (out, err) = self.psql_with(
+            &[
+                "-q",
+                "-A",
+                "-t",
+                "-F",
+                "\t",
+                "-v",
+                "ON_ERROR_STOP=1",
+                "-c",
+                sql,
+            ],
+            "-c client_min_messages=warning",
+        );
         assert!(err.is_empty(), "{sql}: {err}");
         out.lines()
             .map(|l| l.split('\t').map(str::to_string).collect())

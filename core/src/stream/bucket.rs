@@ -11,7 +11,7 @@ use crate::ids::ColumnId;
 use crate::limits::Limits;
 use crate::routing::hash64;
 use crate::scan::{AggregateFn, BucketFill, SampleBy, StreamAggregate};
-use crate::time::bucket_start;
+use crate::time::Interval;
 use crate::value::{Batch, Cell, Column, ColumnBuilder, ColumnData, Kind, StrVec};
 use hashbrown::HashTable;
 
@@ -345,6 +345,7 @@ impl PartialAggregates {
                 .filter(|(at, cell)| *cell != Cell::Null && *at < buckets.count)
                 .collect();
             let shown = match (a.func, a.column) {
+                (AggregateFn::Count, _) | (_, None) if fill.makes_fractions() => Shown::Number,
                 (AggregateFn::Count, _) | (_, None) => Shown::Whole,
                 (_, Some((_, Kind::F64))) => Shown::Number,
                 (_, Some((_, Kind::Str))) => Shown::Text,
@@ -371,10 +372,11 @@ fn fill_column(
     shown: Shown,
 ) {
     let mut next = 0;
-    // A filled-in number goes into counts as the nearest whole one, and into text not at all.
+    // A filled-in number goes into text not at all; among fractions counts are numbers too.
     let mut push = |cell: Cell<'_>| {
         builder.push(match (cell, shown) {
             (Cell::F64(x), Shown::Whole) => Cell::I64(x.round() as i64),
+            (Cell::I64(n), Shown::Number) => Cell::F64(n as f64),
             (Cell::F64(_), Shown::Text) => Cell::Null,
             (cell, _) => cell,
         });
@@ -409,18 +411,18 @@ fn fill_column(
 
 /// The buckets that FILL makes.
 struct Buckets {
+    /// The number of the first.
     first: i64,
-    interval: i64,
+    interval: Interval,
     count: usize,
 }
 
 impl Buckets {
     fn start(&self, i: usize) -> i64 {
-        self.first
-            .saturating_add((i as i64).saturating_mul(self.interval))
+        self.interval.start(self.first.saturating_add(i as i64))
     }
     fn number(&self, start: i64) -> usize {
-        (start.abs_diff(self.first) / self.interval as u64) as usize
+        self.interval.bucket(start).abs_diff(self.first) as usize
     }
 }
 
@@ -430,15 +432,15 @@ fn fill_buckets(
     series: usize,
     limits: &Limits,
 ) -> Result<Buckets> {
-    let interval = sample.interval_ms.max(1);
+    let interval = sample.interval;
     let (first, last) = (
-        bucket_start(query.range.from, interval),
-        bucket_start(query.range.to, interval),
+        interval.bucket(query.range.from),
+        interval.bucket(query.range.to),
     );
     let each = if query.range.is_empty() {
         0
     } else {
-        last.abs_diff(first) / interval as u64 + 1
+        last.abs_diff(first).saturating_add(1)
     };
     let all = u128::from(each) * series.max(1) as u128;
     if all > u128::from(limits.buckets) {
@@ -465,7 +467,10 @@ struct Answer {
 
 impl Answer {
     fn new(query: &StreamAggregate) -> Self {
+        let fill = query.sample.and_then(|s| s.fill);
+        let fractions = fill.is_some_and(BucketFill::makes_fractions);
         let aggregates = query.aggregates.iter().map(|a| match (a.func, a.column) {
+            (AggregateFn::Count, _) | (_, None) if fractions => ColumnBuilder::f64(),
             (AggregateFn::Count, _) | (_, None) => ColumnBuilder::i64(),
             (_, Some((_, kind))) => ColumnBuilder::of(kind),
         });
@@ -508,7 +513,7 @@ pub struct Aggregator {
     values: Vec<bool>,
     count_rows: bool,
     by_entity: bool,
-    interval: Option<i64>,
+    interval: Option<Interval>,
     /// The bucket of everything while there is no interval.
     only_bucket: i64,
     last_group: Option<((u32, i64), usize)>,
@@ -538,7 +543,7 @@ impl Aggregator {
             values: channels.iter().map(|c| asks(c.0, &values)).collect(),
             count_rows: query.aggregates.iter().any(|a| a.column.is_none()),
             by_entity: query.by_entity,
-            interval: query.sample.map(|s| s.interval_ms.max(1)),
+            interval: query.sample.map(|s| s.interval),
             only_bucket: 0,
             last_group: None,
             most_groups: usize::try_from(limits.buckets).unwrap_or(usize::MAX),
@@ -572,8 +577,7 @@ impl Aggregator {
         self.bucket(a) == self.bucket(b)
     }
     fn bucket(&self, ts: i64) -> i64 {
-        self.interval
-            .map_or(self.only_bucket, |i| bucket_start(ts, i))
+        self.interval.map_or(self.only_bucket, |i| i.floor(ts))
     }
 
     /// The number under which an entity's samples are given; `hash` is [`hash64`] of the name.
@@ -681,7 +685,7 @@ impl Aggregator {
         views: &[Option<ColView<'_>>],
     ) -> Result<()> {
         let interval = self.interval.take();
-        let bucket = interval.map_or(0, |i| bucket_start(any_ts, i));
+        let bucket = interval.map_or(0, |i| i.floor(any_ts));
         let place = std::mem::replace(&mut self.only_bucket, bucket);
         let done = self.add(entity, ts, 0, views);
         self.only_bucket = place;
@@ -694,7 +698,7 @@ impl Aggregator {
         let Some(interval) = self.interval else {
             return ts.len();
         };
-        let Some(end) = bucket.checked_add(interval) else {
+        let Some(end) = interval.next(bucket) else {
             return ts.len();
         };
         if ts[ts.len() - 1] < end {

@@ -18,7 +18,7 @@ use strandline_core::scan::{
 use strandline_core::schema::{ColumnDef, Family, Fill, Label};
 use strandline_core::stream::batch::StreamBatchBuilder;
 use strandline_core::stream::bucket::PartialAggregates;
-use strandline_core::time::bucket_start;
+use strandline_core::time::Interval;
 use strandline_core::value::Batch;
 
 const A: ColumnId = ColumnId(64);
@@ -254,7 +254,7 @@ impl Model {
                 } else {
                     String::new()
                 };
-                let bucket = q.sample.map_or(0, |s| bucket_start(ts, s.interval_ms));
+                let bucket = q.sample.map_or(0, |s| s.interval.floor(ts));
                 let g = groups.entry((entity, bucket)).or_default();
                 g.rows += height;
                 for (samples, list) in g.samples.iter_mut().zip(lists) {
@@ -506,7 +506,7 @@ prop_compose! {
                 c => Aggregate { func, column: Some(CHANNELS[c]) },
             }
         }).collect();
-        let sample = interval.map(|interval_ms| SampleBy { interval_ms, fill: None });
+        let sample = interval.map(|ms| SampleBy { interval: Interval::Ms(ms), fill: None });
         StreamAggregate { table: TableId(3), entities, range, aggregates, sample, by_entity }
     }
 }
@@ -797,7 +797,7 @@ fn fill_makes_the_empty_buckets() {
             },
         ],
         sample: Some(SampleBy {
-            interval_ms: 10,
+            interval: Interval::Ms(10),
             fill: Some(fill),
         }),
         by_entity: false,
@@ -927,7 +927,7 @@ fn sealed_runs_hold_what_came() {
             },
         ],
         sample: Some(SampleBy {
-            interval_ms: 70,
+            interval: Interval::Ms(70),
             fill: None,
         }),
         by_entity: true,

@@ -393,15 +393,15 @@ impl<'a> Binder<'a> {
     }
 
     /// Refuses columns that the engine writes itself.
-    pub(super) fn check_writable(&self, name: &Name, verb: &str) -> Result<()> {
+    pub(super) fn check_writable(&self, def: &TableDef, name: &Name, verb: &str) -> Result<()> {
         if matches!(name.text.as_str(), "xid" | "x_rev" | "x_deleted") {
             return Err(self
                 .error(
                     SqlState::GeneratedAlways,
                     name.at,
                     format!(
-                        "{verb} must not name \"{}\": the engine writes it",
-                        name.text
+                        "{verb} must not name column \"{}\" of table \"{}\": the engine writes it",
+                        name.text, def.name
                     ),
                 )
                 .hint("leave it out; INSERT answers the xid"));
@@ -426,7 +426,7 @@ impl<'a> Binder<'a> {
                 columns
                     .iter()
                     .map(|c| {
-                        self.check_writable(c, "INSERT")?;
+                        self.check_writable(def, c, "INSERT")?;
                         def.column(&c.text)
                             .ok_or_else(|| self.unknown_column(def, c))
                     })

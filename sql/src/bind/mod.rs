@@ -62,14 +62,16 @@ pub(crate) struct Binder<'a> {
 
 pub(crate) fn bind(statement: &Statement, cx: &BindContext<'_>, params: &[Datum]) -> Result<Plan> {
     if params.len() < statement.parameters() {
+        // As PostgreSQL says it; a plain query is given none at all.
         return Err(Error::new(
             SqlState::UndefinedParameter,
-            format!(
-                "the statement takes {} parameters, {} were given",
-                statement.parameters(),
-                params.len()
-            ),
-        ));
+            format!("there is no parameter ${}", params.len() + 1),
+        )
+        .hint(format!(
+            "the statement takes {} parameters, {} were given",
+            statement.parameters(),
+            params.len()
+        )));
     }
     let binder = Binder {
         cx,

@@ -206,7 +206,11 @@ fn refusals() {
             "cast",
         ),
         // Engine-owned and reserved.
-        ("INSERT INTO devices (¦xid) VALUES ('a')", "428C9", "xid"),
+        (
+            "INSERT INTO devices (¦xid) VALUES ('a')",
+            "428C9",
+            "\"xid\" of table \"devices\"",
+        ),
         (
             "INSERT INTO devices (name, ¦x_rev) VALUES ('a', 1)",
             "428C9",
@@ -487,10 +491,27 @@ fn refusals() {
             "buckets",
         ),
         (
-            "SELECT ts, avg(speed) FROM tele SAMPLE BY ¦1 month",
-            "0A000",
-            "months",
+            "SELECT ts, avg(speed) FROM tele SAMPLE BY ¦0 months",
+            "22023",
+            "1 ms",
         ),
+        (
+            "SELECT ts, avg(speed) FROM tele WHERE ts > now() - ¦1 month SAMPLE BY 1 d",
+            "0A000",
+            "no fixed length",
+        ),
+        (
+            "SELECT ts, avg(speed) FROM tele SAMPLE BY ¦-5 m",
+            "42601",
+            "",
+        ),
+        (
+            "SELECT ts, avg(speed) FROM tele WHERE ts BETWEEN 0 AND 9 SAMPLE BY 5 m FILL(¦NEXT)",
+            "42601",
+            "PREV, NULL, LINEAR",
+        ),
+        ("SELECT ts, avg(speed) FROM tele SAMPLE ¦5 m", "42601", ""),
+        ("SELECT speed FROM tele ORDER BY ¦2", "42P10", "position 2"),
         ("SELECT ts, avg(speed) FROM tele SAMPLE BY ¦0", "22023", ""),
         ("SELECT ¦stddev(speed) FROM tele", "0A000", "stddev"),
         ("INSERT INTO tele ¦SELECT * FROM ids", "0A000", "a query"),

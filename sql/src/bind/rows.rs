@@ -27,7 +27,7 @@ impl<'a> Binder<'a> {
         let mut seen = HashSet::new();
         let mut set = Vec::with_capacity(update.set.len());
         for (name, e) in &update.set {
-            self.check_writable(name, "SET")?;
+            self.check_writable(def, name, "SET")?;
             let column = def
                 .column(&name.text)
                 .ok_or_else(|| self.unknown_column(def, name))?;

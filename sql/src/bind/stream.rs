@@ -234,7 +234,7 @@ impl<'a> Binder<'a> {
                 .map(Some)
                 .ok_or_else(|| {
                     self.error(
-                        SqlState::SyntaxError,
+                        SqlState::InvalidColumnReference,
                         *at,
                         format!("position {n} is not in the select list"),
                     )
@@ -388,7 +388,7 @@ impl<'a> Binder<'a> {
                 range: filter.range,
                 aggregates,
                 sample: select.sample.as_ref().map(|s| SampleBy {
-                    interval_ms: s.interval_ms,
+                    interval: s.interval,
                     fill,
                 }),
                 by_entity,
@@ -544,7 +544,7 @@ impl<'a> Binder<'a> {
         range: TsRange,
     ) -> Result<Option<BucketFill>> {
         let Some(Sample {
-            interval_ms,
+            interval,
             fill: Some(fill),
             at,
         }) = &select.sample
@@ -564,7 +564,9 @@ impl<'a> Binder<'a> {
                 .hint("WHERE ts BETWEEN a AND b, or IN RANGE (a, b)"));
         }
         if !open && !range.is_empty() {
-            let buckets = range.to.abs_diff(range.from) / interval_ms.unsigned_abs().max(1);
+            let buckets = interval
+                .bucket(range.to)
+                .abs_diff(interval.bucket(range.from));
             if buckets >= self.cx.limits.buckets {
                 let e = self.cx.limits.exceeded(
                     "buckets",
@@ -606,11 +608,7 @@ impl<'a> Binder<'a> {
         call: &AggregateCall,
         fill: Option<BucketFill>,
     ) -> Result<(Aggregate, SqlType)> {
-        let fraction = match fill {
-            Some(BucketFill::Linear) => true,
-            Some(BucketFill::Number(n)) => n.fract() != 0.0,
-            _ => false,
-        };
+        let fraction = fill.is_some_and(BucketFill::makes_fractions);
         let count_type = if fraction {
             SqlType::Float8
         } else {

@@ -9,6 +9,7 @@ use strandline_core::ids::{ColumnId, Rev};
 use strandline_core::scan::*;
 use strandline_core::schema::{Fill, Label};
 use strandline_core::stream::batch::BatchCells;
+use strandline_core::time::Interval;
 use strandline_core::value::Value;
 use strandline_core::xid::Xid;
 
@@ -603,7 +604,7 @@ fn aggregates() {
     assert_eq!(
         scan.sample,
         Some(SampleBy {
-            interval_ms: 300_000,
+            interval: Interval::Ms(300_000),
             fill: Some(BucketFill::Prev)
         })
     );

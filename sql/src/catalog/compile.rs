@@ -462,7 +462,7 @@ impl Compiler<'_> {
                     Value::Number(n, _) => match n.parse::<usize>() {
                         Ok(n) if (1..=visible).contains(&n) => Ok(Some(n - 1)),
                         _ => Err(Error::new(
-                            SqlState::SyntaxError,
+                            SqlState::InvalidColumnReference,
                             format!("position {n} is not in select list"),
                         )),
                     },

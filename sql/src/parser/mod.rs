@@ -162,6 +162,7 @@ fn parse_one(source: &Arc<str>, tokens: &[Token], limits: &Limits) -> Result<Sta
         depth: 0,
         parameters: 0,
         spaced_units: true,
+        in_own_clause: false,
     };
     let span = (
         tokens.first().map_or(0, |t| t.start),
@@ -202,6 +203,8 @@ pub(crate) struct Parser<'a> {
     parameters: usize,
     /// Whether `60 s` is a duration here: not where `s` could be an alias.
     spaced_units: bool,
+    /// Reading a clause that no other SQL has.
+    in_own_clause: bool,
 }
 
 /// Words that are no identifier without quotes, as in PostgreSQL.

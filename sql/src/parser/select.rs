@@ -7,8 +7,10 @@ use crate::ast::{
     Sample, Select,
 };
 use crate::lexer::Kind;
+use crate::time::{self, Unit};
 use strandline_core::error::SqlState;
 use strandline_core::scan::AggregateFn;
+use strandline_core::time::Interval;
 
 /// Words that begin a clause, and so are no alias of a table.
 const CLAUSES: &[&str] = &[
@@ -49,6 +51,8 @@ impl Parser<'_> {
                 general.table = Some(table);
                 Err(Fail::General(general))
             }
+            // In a clause that is Strandline's own the general parser has nothing to say.
+            Err(Fail::Error(e)) if self.in_own_clause => Err(Fail::Error(e)),
             Err(Fail::Error(e)) if e.state() == SqlState::SyntaxError => {
                 self.check_general(Some(&e))?;
                 let at = self.peek().start;
@@ -300,14 +304,14 @@ impl Parser<'_> {
                 "IN" => {
                     let at = self.peek().start;
                     self.expect_word("RANGE")?;
-                    select.in_range = Some(self.in_range(at)?);
+                    select.in_range = Some(self.in_own(|p| p.in_range(at))?);
                 }
                 "WHERE" => select.filter = Some(self.condition()?),
                 "LATEST" => {
-                    self.latest(t.start)?;
+                    self.in_own(|p| p.latest(t.start))?;
                     select.latest = Some(t.start);
                 }
-                "SAMPLE" => select.sample = Some(self.sample(t.start)?),
+                "SAMPLE" => select.sample = Some(self.in_own(|p| p.sample(t.start))?),
                 "GROUP" => {
                     self.expect_word("BY")?;
                     select.group_at = t.start;
@@ -346,6 +350,14 @@ impl Parser<'_> {
         e
     }
 
+    /// Reads a clause that is no SQL but Strandline's own: a syntax error in it is final.
+    fn in_own<T>(&mut self, read: impl FnOnce(&mut Self) -> PResult<T>) -> PResult<T> {
+        self.in_own_clause = true;
+        let read = read(self)?;
+        self.in_own_clause = false;
+        Ok(read)
+    }
+
     /// `ON ts PARTITION BY entity`, LATEST already read.
     fn latest(&mut self, at: u32) -> PResult<()> {
         self.expect_word("ON")?;
@@ -373,17 +385,11 @@ impl Parser<'_> {
     fn sample(&mut self, at: u32) -> PResult<Sample> {
         self.expect_word("BY")?;
         let t = self.peek();
-        let unit = self.peek_at(1);
-        let calendar = unit.kind == Kind::Word
-            && crate::time::unit(self.raw(unit)) == Some(crate::time::Unit::Calendar);
-        if calendar {
-            return Err(self
-                .unsupported(t.start, "SAMPLE BY months or years is not supported yet")
-                .hint("sample by weeks or shorter, or ask for one month's range at a time")
-                .into());
-        }
-        let interval_ms = self.duration()?;
-        if interval_ms < 1 {
+        let interval = match self.months() {
+            Some(months) => Interval::Months(months),
+            None => Interval::Ms(self.duration()?),
+        };
+        if let Interval::Ms(..1) | Interval::Months(..1) = interval {
             return Err(self
                 .error(
                     SqlState::InvalidParameterValue,
@@ -434,11 +440,23 @@ impl Parser<'_> {
         } else {
             None
         };
-        Ok(Sample {
-            interval_ms,
-            fill,
-            at,
-        })
+        Ok(Sample { interval, fill, at })
+    }
+
+    /// `1 month`, `3mon`, `1y 6 months`: a width of calendar months.
+    fn months(&mut self) -> Option<i64> {
+        let mut total = None;
+        while self.peek().kind == Kind::Int
+            && self.peek_at(1).kind == Kind::Word
+            && let Some(Unit::Months(scale)) = time::unit(self.raw(self.peek_at(1)))
+        {
+            let number = self.next();
+            self.next();
+            let n: i64 = self.raw(number).parse().unwrap_or(i64::MAX);
+            let months = n.saturating_mul(scale);
+            total = Some(i64::saturating_add(total.unwrap_or(0), months));
+        }
+        total
     }
 
     fn key(&mut self, clause: &str) -> PResult<KeyExpr> {

@@ -51,9 +51,10 @@ fn bad_lines_cost_themselves_alone() {
         .filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok())
         .sum();
     assert_eq!(bad, 8.0, "{metrics}");
+    // The log is rate limited: of these bad lines it has the first few.
     assert!(
-        server.log().contains("registry"),
-        "the log names the table of a bad line: {}",
+        server.log().contains("cpu.v, which is DOUBLE"),
+        "the log names table and channel of a bad line: {}",
         server.log()
     );
 }
