@@ -1,6 +1,9 @@
 //! The simulator over many seeds, and the proof that it notices what it must notice.
 
-use strandline_tests::sim::run::{Planted, run};
+#[path = "sim/stories.rs"]
+mod stories;
+
+use strandline_tests::sim::run::{Coverage, LIES, Planted, run};
 
 /// `STRANDLINE_SEEDS=from..to` runs others; a failing seed prints itself.
 fn seeds() -> std::ops::Range<u64> {
@@ -14,26 +17,27 @@ fn seeds() -> std::ops::Range<u64> {
     }
 }
 
+/// Seeds from which on a run of them must have met everything.
+const ENOUGH: u64 = 400;
+
 fn run_part(part: u64, parts: u64) {
-    let mut acked = 0;
-    let mut crashes = 0;
+    let mut met = Coverage::default();
+    let mut seeds_run = 0;
     for seed in seeds().filter(|s| s % parts == part) {
         match run(seed, Planted::Nothing) {
-            Ok(done) => {
-                acked += done.acked;
-                crashes += done.crashes;
-            }
+            Ok(done) => met += done.seen,
             Err(e) => panic!(
                 "seed {seed}: {e}\nrepeat it with STRANDLINE_SEEDS={seed}..{}",
                 seed + 1
             ),
         }
+        seeds_run += 1;
     }
-    println!("{acked} writes acknowledged over {crashes} crashes");
-    let few = seeds().end - seeds().start < 100;
+    println!("{seeds_run} seeds met {met:?}");
+    let missing = met.missing();
     assert!(
-        few || (acked > 1_000 && crashes > 100),
-        "the seeds did next to nothing"
+        seeds_run < ENOUGH || missing.is_empty(),
+        "over {seeds_run} seeds this never happened: {missing:?}"
     );
 }
 
@@ -49,32 +53,38 @@ fn seeds_part_2() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    for seed in [3, 17, 4_711] {
-        assert_eq!(
-            run(seed, Planted::Nothing),
-            run(seed, Planted::Nothing),
-            "seed {seed}"
-        );
+    for seed in [3, 17, 4_711, 90_210] {
+        let once = run(seed, Planted::Nothing);
+        assert_eq!(once, run(seed, Planted::Nothing), "seed {seed}");
+        assert!(once.is_ok(), "seed {seed}: {once:?}");
     }
 }
 
-fn caught(planted: Planted) {
-    let caught = (0..60).filter(|&seed| run(seed, planted).is_err()).count();
-    println!("{planted:?}: caught by {caught} of 60 seeds");
-    assert!(caught > 0, "{planted:?} goes unnoticed");
+/// How many of the first seeds catch a planted fault: enough that it is no luck.
+fn caught(planted: Planted, seeds: u64, at_least: usize) {
+    let caught = (0..seeds)
+        .filter(|&seed| run(seed, planted).is_err())
+        .count();
+    println!("{planted:?}: caught by {caught} of {seeds} seeds");
+    assert!(
+        caught >= at_least,
+        "{planted:?}: caught by {caught} of {seeds}"
+    );
 }
 
 #[test]
-fn a_skipped_sync_is_caught() {
-    caught(Planted::SkipSync);
+fn skipped_syncs_are_caught() {
+    for lie in LIES {
+        caught(Planted::SkipSync(lie), 20, 15);
+    }
 }
 
 #[test]
 fn an_early_answer_is_caught() {
-    caught(Planted::AckEarly);
+    caught(Planted::AckEarly, 20, 10);
 }
 
 #[test]
 fn an_early_watermark_is_caught() {
-    caught(Planted::PublishEarly);
+    caught(Planted::PublishEarly, 80, 6);
 }

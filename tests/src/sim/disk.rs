@@ -1,10 +1,11 @@
 //! The simulated disk. A write is in the page cache until its file is synced; a name is in the cache until
 //! its directory is. A crash keeps, of what was not synced, what the seed says: nothing, all, or single
-//! sectors of it. Operations take virtual time and, when asked to, fail.
+//! sectors of it; of the names of a directory, the first so many changes. Operations take virtual time and,
+//! when asked to, fail: with an input/output error, or because there is no space.
 
 use crate::sim::world::World;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::rc::Rc;
 use strandline_core::io::{DIRECT_ALIGN, Disk, File, FileMode, LocalFuture};
@@ -12,48 +13,103 @@ use strandline_core::io::{DIRECT_ALIGN, Disk, File, FileMode, LocalFuture};
 /// What a crash keeps or loses as one.
 const SECTOR: usize = 512;
 
-type InodeId = u64;
+/// Damage hits one of the last commits: most of the older ones are in segments.
+const DAMAGE_AMONG: usize = 6;
+
+type Id = u64;
+const ROOT: Id = 0;
+
+/// What a file is for, by where it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// A shard's log.
+    Log,
+    /// A segment.
+    Segment,
+    /// The catalog, a manifest, a fence.
+    Small,
+}
+
+fn class_of(path: &str) -> Class {
+    if path.contains("/log/") {
+        Class::Log
+    } else if path.contains("/seg/") {
+        Class::Segment
+    } else {
+        Class::Small
+    }
+}
 
 #[derive(Default)]
-struct Inode {
+struct Data {
     /// What surely is on the disk.
     durable: Vec<u8>,
     /// What every reader sees.
     cached: Vec<u8>,
     /// Writes since the last sync: where, how long.
     unsynced: Vec<(usize, usize)>,
-    /// A sync failed: the cache says "clean" of pages that never reached the disk.
-    lost: bool,
 }
 
-/// A change of names in one directory, not yet synced.
+/// A change of names in a directory, not yet synced.
 #[derive(Clone, Debug)]
 enum NameOp {
-    Add(String, InodeId),
+    Add(String, Id),
     Remove(String),
     /// A rename: one step, whatever a crash keeps.
     Move {
         from: String,
         to: String,
-        inode: InodeId,
+        id: Id,
     },
 }
 
 impl NameOp {
-    fn apply(self, names: &mut BTreeMap<String, InodeId>) {
+    fn apply(self, names: &mut BTreeMap<String, Id>) {
         match self {
-            NameOp::Add(path, inode) => {
-                names.insert(path, inode);
+            NameOp::Add(name, id) => {
+                names.insert(name, id);
             }
-            NameOp::Remove(path) => {
-                names.remove(&path);
+            NameOp::Remove(name) => {
+                names.remove(&name);
             }
-            NameOp::Move { from, to, inode } => {
+            NameOp::Move { from, to, id } => {
                 names.remove(&from);
-                names.insert(to, inode);
+                names.insert(to, id);
             }
         }
     }
+}
+
+#[derive(Default)]
+struct Dir {
+    /// As the process sees it.
+    now: BTreeMap<String, Id>,
+    /// What a crash keeps for sure.
+    durable: BTreeMap<String, Id>,
+    pending: Vec<NameOp>,
+}
+
+impl Dir {
+    fn change(&mut self, op: NameOp) {
+        op.clone().apply(&mut self.now);
+        self.pending.push(op);
+    }
+}
+
+enum Node {
+    File(Class, Data),
+    Dir(Dir),
+}
+
+/// A sync that answers and does nothing: a fault to plant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// Of every file.
+    Everywhere,
+    /// Of files of this class.
+    Of(Class),
+    /// Of directories.
+    Directories,
 }
 
 /// Which failures the disk injects.
@@ -61,24 +117,38 @@ impl NameOp {
 pub struct DiskFaults {
     /// One write in so many fails (0: none).
     pub write_errors: u64,
-    /// One sync in so many fails, and drops what it should have made durable (0: none).
+    /// One sync in so many fails, and may drop what it should have made durable (0: none).
     pub sync_errors: u64,
-    /// One creation in so many finds no space (0: none).
-    pub no_space: u64,
-    /// Planted fault: sync answers and does nothing.
-    pub sync_lies: bool,
+    /// One read in so many fails (0: none).
+    pub read_errors: u64,
+    /// Nothing that needs space succeeds: new names, longer files.
+    pub full: bool,
+    /// Planted fault.
+    pub sync_lies: Option<Lie>,
+}
+
+/// What happened on the disk, so that a test can see that it met what it is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskCounts {
+    /// Errors injected.
+    pub errors: u64,
+    /// Operations refused for want of space.
+    pub refused: u64,
+    /// Fences written.
+    pub fences: u64,
+    /// Log files that were taken into use again.
+    pub recycled: u64,
+    /// Writes that a crash tore: some sectors kept, some lost.
+    pub torn: u64,
 }
 
 struct State {
-    inodes: BTreeMap<InodeId, Inode>,
-    next_inode: InodeId,
-    /// Names as the process sees them; full paths.
-    names: BTreeMap<String, InodeId>,
-    /// Names that a crash keeps for sure.
-    durable_names: BTreeMap<String, InodeId>,
-    /// Per directory, in order.
-    pending_names: BTreeMap<String, Vec<NameOp>>,
-    dirs: BTreeMap<String, ()>,
+    nodes: BTreeMap<Id, Node>,
+    next: Id,
+    /// Per log directory: synced commits in order, as file, place, length. Those written over are gone.
+    commits: BTreeMap<Id, Vec<(Id, usize, usize)>>,
+    /// Log directories one of whose live files failed since the last crash.
+    failed_logs: BTreeSet<Id>,
 }
 
 /// See the module. One value is the disk through all crashes of a run.
@@ -89,17 +159,82 @@ pub struct SimDisk {
     epoch: Cell<u64>,
     /// Failures to inject.
     pub faults: Cell<DiskFaults>,
-    /// Set when an injected failure hit.
-    pub failed: Cell<bool>,
+    /// What happened so far.
+    pub counts: Cell<DiskCounts>,
+    /// A rule about the disk that was broken.
+    pub broken_rule: RefCell<Option<String>>,
 }
 
-fn dir_of(path: &str) -> String {
-    path.rsplit_once('/')
-        .map_or(String::new(), |(d, _)| d.to_string())
+/// A byte that was changed, so that it can be put right again.
+#[derive(Clone, Debug)]
+pub struct Damage {
+    file: Id,
+    at: usize,
+    was: u8,
+    /// Where, for people.
+    pub place: String,
+}
+
+fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
 }
 
 fn not_found(path: &str) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("{path}: no such file"))
+}
+
+fn crashed() -> io::Error {
+    io::Error::other("the machine crashed")
+}
+
+impl State {
+    fn dir(&mut self, id: Id) -> Option<&mut Dir> {
+        match self.nodes.get_mut(&id) {
+            Some(Node::Dir(dir)) => Some(dir),
+            _ => None,
+        }
+    }
+    fn find(&self, path: &str) -> Option<Id> {
+        let mut at = ROOT;
+        for part in path.split('/').filter(|p| !p.is_empty()) {
+            let Some(Node::Dir(dir)) = self.nodes.get(&at) else {
+                return None;
+            };
+            at = *dir.now.get(part)?;
+        }
+        Some(at)
+    }
+    /// The directory that a path's last name stands in.
+    fn parent(&mut self, path: &str) -> io::Result<(Id, &mut Dir)> {
+        let (parent, _) = split(path);
+        let id = self.find(parent).ok_or_else(|| not_found(parent))?;
+        let dir = self.dir(id).ok_or_else(|| not_found(parent))?;
+        Ok((id, dir))
+    }
+    fn add(&mut self, node: Node) -> Id {
+        let id = self.next;
+        self.next += 1;
+        self.nodes.insert(id, node);
+        id
+    }
+    fn data(&mut self, id: Id) -> io::Result<&mut Data> {
+        match self.nodes.get_mut(&id) {
+            Some(Node::File(_, data)) => Ok(data),
+            _ => Err(io::Error::other("no such file any more")),
+        }
+    }
+    /// The directory in which a file is a log file in use now.
+    fn live_log(&self, file: Id) -> Option<Id> {
+        if !matches!(self.nodes.get(&file), Some(Node::File(Class::Log, _))) {
+            return None;
+        }
+        self.nodes.iter().find_map(|(&id, node)| match node {
+            Node::Dir(d) if d.now.iter().any(|(n, &f)| f == file && n.ends_with(".log")) => {
+                Some(id)
+            }
+            _ => None,
+        })
+    }
 }
 
 impl SimDisk {
@@ -108,17 +243,22 @@ impl SimDisk {
         Rc::new(SimDisk {
             world,
             state: RefCell::new(State {
-                inodes: BTreeMap::new(),
-                next_inode: 1,
-                names: BTreeMap::new(),
-                durable_names: BTreeMap::new(),
-                pending_names: BTreeMap::new(),
-                dirs: BTreeMap::new(),
+                nodes: BTreeMap::from([(ROOT, Node::Dir(Dir::default()))]),
+                next: ROOT + 1,
+                commits: BTreeMap::new(),
+                failed_logs: BTreeSet::new(),
             }),
             epoch: Cell::new(0),
             faults: Cell::default(),
-            failed: Cell::new(false),
+            counts: Cell::default(),
+            broken_rule: RefCell::default(),
         })
+    }
+
+    fn count(&self, one: impl FnOnce(&mut DiskCounts)) {
+        let mut counts = self.counts.get();
+        one(&mut counts);
+        self.counts.set(counts);
     }
 
     async fn latency(&self) {
@@ -131,72 +271,157 @@ impl SimDisk {
         let rng = &self.world.rng;
         self.epoch.set(self.epoch.get() + 1);
         let mut state = self.state.borrow_mut();
-        let state = &mut *state;
-        for (_, ops) in std::mem::take(&mut state.pending_names) {
-            // The directory's own order holds: a prefix of its changes is on the disk.
-            let kept = rng.below(ops.len() as u64 + 1) as usize;
-            ops.into_iter()
-                .take(kept)
-                .for_each(|op| op.apply(&mut state.durable_names));
-        }
-        state.names = state.durable_names.clone();
-        for inode in state.inodes.values_mut() {
-            for (at, len) in std::mem::take(&mut inode.unsynced) {
-                let mode = rng.below(3);
-                let mut from = at;
-                while from < at + len {
-                    // Sectors stand at multiples of their size in the file.
-                    let to = ((from / SECTOR + 1) * SECTOR).min(at + len);
-                    let keep = match mode {
-                        0 => false,
-                        1 => true,
-                        _ => rng.one_in(2),
-                    };
-                    if keep && !inode.lost {
-                        if inode.durable.len() < to {
-                            inode.durable.resize(to, 0);
-                        }
-                        inode.durable[from..to].copy_from_slice(&inode.cached[from..to]);
+        state.failed_logs.clear();
+        let mut torn = 0;
+        for node in state.nodes.values_mut() {
+            match node {
+                Node::Dir(dir) => {
+                    let ops = std::mem::take(&mut dir.pending);
+                    let kept = rng.below(ops.len() as u64 + 1) as usize;
+                    ops.into_iter()
+                        .take(kept)
+                        .for_each(|op| op.apply(&mut dir.durable));
+                    dir.now = dir.durable.clone();
+                }
+                Node::File(_, data) => {
+                    for (at, len) in std::mem::take(&mut data.unsynced) {
+                        torn += u64::from(tear(data, at, len, rng));
                     }
-                    from = to;
+                    data.cached = data.durable.clone();
                 }
             }
-            inode.lost = false;
-            inode.cached = inode.durable.clone();
         }
+        self.count(|c| c.torn += torn);
+        // What no name leads to any more is gone.
+        let mut reached = BTreeSet::from([ROOT]);
+        let mut open = vec![ROOT];
+        while let Some(id) = open.pop() {
+            if let Some(Node::Dir(dir)) = state.nodes.get(&id) {
+                open.extend(dir.now.values().filter(|&&id| reached.insert(id)));
+            }
+        }
+        state.nodes.retain(|id, _| reached.contains(id));
+        state
+            .commits
+            .values_mut()
+            .for_each(|c| c.retain(|(file, ..)| reached.contains(file)));
     }
 
-    /// Every byte of every file as readers see it, for a look at what is still there.
+    /// Whether any file holds these bytes.
     pub fn contains(&self, needle: &[u8]) -> bool {
-        let state = self.state.borrow();
-        state.names.values().any(|i| {
-            state.inodes[i]
-                .cached
-                .windows(needle.len())
-                .any(|w| w == needle)
+        self.state.borrow().nodes.values().any(|node| match node {
+            Node::File(_, data) => data.cached.windows(needle.len()).any(|w| w == needle),
+            Node::Dir(_) => false,
         })
     }
 
-    fn add_name(&self, path: &str, inode: InodeId) {
+    /// Damages a commit of a log that has an intact one behind it. With nothing running.
+    pub fn damage_log(&self) -> Option<Damage> {
         let mut state = self.state.borrow_mut();
-        state.names.insert(path.to_string(), inode);
-        state
-            .pending_names
-            .entry(dir_of(path))
-            .or_default()
-            .push(NameOp::Add(path.to_string(), inode));
+        let mut places = Vec::new();
+        for (&dir, commits) in &state.commits {
+            let live: Vec<_> = commits
+                .iter()
+                .filter(|(file, ..)| state.live_log(*file) == Some(dir))
+                .collect();
+            let behind = live.iter().rev().skip(1);
+            places.extend(behind.take(DAMAGE_AMONG).map(|c| (c.0, c.1, c.2)));
+        }
+        let &(file, at, len) = self.pick(&places)?;
+        let at = at + self.world.rng.below(len as u64) as usize;
+        Self::flip(&mut state, file, at, "log")
     }
 
-    fn remove_name(&self, path: &str) -> Option<InodeId> {
+    /// Damages a segment that a database names. With nothing running.
+    pub fn damage_segment(&self) -> Option<Damage> {
         let mut state = self.state.borrow_mut();
-        let inode = state.names.remove(path)?;
-        state
-            .pending_names
-            .entry(dir_of(path))
-            .or_default()
-            .push(NameOp::Remove(path.to_string()));
-        Some(inode)
+        let places: Vec<(Id, usize)> = state
+            .nodes
+            .iter()
+            .filter_map(|(&id, node)| match node {
+                Node::File(Class::Segment, data) if !data.durable.is_empty() => {
+                    Some((id, data.durable.len()))
+                }
+                _ => None,
+            })
+            .collect();
+        let &(file, len) = self.pick(&places)?;
+        let at = self.world.rng.below(len as u64) as usize;
+        Self::flip(&mut state, file, at, "segment")
     }
+
+    fn pick<'a, T>(&self, from: &'a [T]) -> Option<&'a T> {
+        from.get(self.world.rng.below(from.len() as u64) as usize)
+    }
+
+    fn flip(state: &mut State, file: Id, at: usize, what: &str) -> Option<Damage> {
+        let data = state.data(file).ok()?;
+        let byte = data.durable.get_mut(at)?;
+        let damage = Damage {
+            file,
+            at,
+            was: *byte,
+            place: format!("{what} file {file} at {at}"),
+        };
+        *byte ^= 0x5A;
+        data.cached = data.durable.clone();
+        Some(damage)
+    }
+
+    /// Puts a damaged byte right again, if nobody has written over it.
+    pub fn repair(&self, damage: &Damage) {
+        if let Ok(data) = self.state.borrow_mut().data(damage.file) {
+            for side in [&mut data.durable, &mut data.cached] {
+                if let Some(byte) = side.get_mut(damage.at)
+                    && *byte == damage.was ^ 0x5A
+                {
+                    *byte = damage.was;
+                }
+            }
+        }
+    }
+
+    fn io_error(&self) -> io::Error {
+        self.count(|c| c.errors += 1);
+        io::Error::other("injected input/output error")
+    }
+
+    fn needs_space(&self) -> io::Result<()> {
+        if self.faults.get().full {
+            self.count(|c| c.refused += 1);
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        Ok(())
+    }
+
+    fn hits(&self, one_in: u64) -> bool {
+        one_in > 0 && self.world.rng.one_in(one_in)
+    }
+}
+
+/// What a crash leaves of one unsynced write. Whether it was torn.
+fn tear(data: &mut Data, at: usize, len: usize, rng: &crate::sim::world::Rng) -> bool {
+    let mode = rng.below(4);
+    let (mut kept, mut lost) = (false, false);
+    let mut from = at;
+    while from < at + len {
+        // Sectors stand at multiples of their size in the file.
+        let to = ((from / SECTOR + 1) * SECTOR).min(at + len);
+        let keep = match mode {
+            0 => false,
+            1 => true,
+            _ => rng.one_in(2),
+        };
+        if keep {
+            if data.durable.len() < to {
+                data.durable.resize(to, 0);
+            }
+            data.durable[from..to].copy_from_slice(&data.cached[from..to]);
+        }
+        (kept, lost) = (kept || keep, lost || !keep);
+        from = to;
+    }
+    kept && lost
 }
 
 /// [`SimDisk`] as the engine sees it: with a root, and dead after a crash.
@@ -207,8 +432,24 @@ pub struct SimMount {
 }
 
 impl SimMount {
-    /// The disk as a process started now sees it, with `root` in front of every path.
+    /// The disk as a process started now sees it, with `root` in front of every path. The root itself is
+    /// made by whoever starts a process, durably.
     pub fn new(disk: Rc<SimDisk>, root: &str) -> Rc<Self> {
+        {
+            let mut state = disk.state.borrow_mut();
+            let mut at = ROOT;
+            for part in root.split('/').filter(|p| !p.is_empty()) {
+                let there = state.dir(at).and_then(|d| d.now.get(part).copied());
+                at = there.unwrap_or_else(|| {
+                    let id = state.add(Node::Dir(Dir::default()));
+                    if let Some(dir) = state.dir(at) {
+                        dir.now.insert(part.to_string(), id);
+                        dir.durable.insert(part.to_string(), id);
+                    }
+                    id
+                });
+            }
+        }
         Rc::new(SimMount {
             epoch: disk.epoch.get(),
             disk,
@@ -225,16 +466,17 @@ impl SimMount {
     async fn op(&self) -> io::Result<()> {
         self.disk.latency().await;
         if self.epoch != self.disk.epoch.get() {
-            return Err(io::Error::other("the machine crashed"));
+            return Err(crashed());
         }
         Ok(())
     }
-    fn file(&self, inode: InodeId, mode: FileMode) -> Rc<dyn File> {
+    fn file(&self, file: Id, mode: FileMode, path: String) -> Rc<dyn File> {
         Rc::new(SimFile {
             disk: self.disk.clone(),
             epoch: self.epoch,
-            inode,
+            file,
             mode,
+            path,
         })
     }
 }
@@ -247,20 +489,15 @@ impl Disk for SimMount {
     ) -> LocalFuture<'a, io::Result<Rc<dyn File>>> {
         Box::pin(async move {
             self.op().await?;
-            let no_space = self.disk.faults.get().no_space;
-            if no_space > 0 && self.disk.world.rng.one_in(no_space) {
-                return Err(io::Error::from(io::ErrorKind::StorageFull));
-            }
+            self.disk.needs_space()?;
             let path = self.path(path);
-            let inode = {
-                let mut state = self.disk.state.borrow_mut();
-                let inode = state.next_inode;
-                state.next_inode += 1;
-                state.inodes.insert(inode, Inode::default());
-                inode
-            };
-            self.disk.add_name(&path, inode);
-            Ok(self.file(inode, mode))
+            let mut state = self.disk.state.borrow_mut();
+            state.parent(&path)?;
+            let file = state.add(Node::File(class_of(&path), Data::default()));
+            let name = split(&path).1.to_string();
+            state.parent(&path)?.1.change(NameOp::Add(name, file));
+            drop(state);
+            Ok(self.file(file, mode, path))
         })
     }
     fn open<'a>(
@@ -271,68 +508,29 @@ impl Disk for SimMount {
         Box::pin(async move {
             self.op().await?;
             let path = self.path(path);
-            let inode = self
-                .disk
-                .state
-                .borrow()
-                .names
-                .get(&path)
-                .copied()
-                .ok_or_else(|| not_found(&path))?;
-            Ok(self.file(inode, mode))
+            let found = self.disk.state.borrow().find(&path);
+            let file = found.ok_or_else(|| not_found(&path))?;
+            Ok(self.file(file, mode, path))
         })
     }
     fn rename<'a>(&'a self, from: &'a str, to: &'a str) -> LocalFuture<'a, io::Result<()>> {
         Box::pin(async move {
             self.op().await?;
             let (from, to) = (self.path(from), self.path(to));
-            let renamed = self.disk.state.borrow_mut().names.remove(&from);
-            if let Some(inode) = renamed {
-                let mut state = self.disk.state.borrow_mut();
-                state.names.insert(to.clone(), inode);
-                state
-                    .pending_names
-                    .entry(dir_of(&to))
-                    .or_default()
-                    .push(NameOp::Move { from, to, inode });
-                return Ok(());
-            }
-            // A directory: every path below it moves, durably at once (its inode does not change).
+            assert_eq!(split(&from).0, split(&to).0, "a rename across directories");
             let mut state = self.disk.state.borrow_mut();
-            let State {
-                names,
-                durable_names,
-                pending_names,
-                dirs,
-                ..
-            } = &mut *state;
-            let prefix = format!("{from}/");
-            let moved = |p: &str| p.strip_prefix(&prefix).map(|rest| format!("{to}/{rest}"));
-            if !dirs.contains_key(&from) {
-                return Err(not_found(&from));
-            }
-            for map in [names, durable_names] {
-                let old: Vec<String> = map
-                    .keys()
-                    .filter(|k| k.starts_with(&prefix))
-                    .cloned()
-                    .collect();
-                for path in old {
-                    if let (Some(inode), Some(new)) = (map.remove(&path), moved(&path)) {
-                        map.insert(new, inode);
-                    }
-                }
-            }
-            let old: Vec<String> = dirs
-                .keys()
-                .filter(|k| **k == from || k.starts_with(&prefix))
-                .cloned()
-                .collect();
-            for dir in old {
-                dirs.remove(&dir);
-                dirs.insert(moved(&dir).unwrap_or_else(|| to.clone()), ());
-                pending_names.remove(&dir);
-            }
+            let id = state.find(&from).ok_or_else(|| not_found(&from))?;
+            let (_, dir) = state.parent(&from)?;
+            let name = |path: &str| split(path).1.to_string();
+            dir.change(NameOp::Move {
+                from: name(&from),
+                to: name(&to),
+                id,
+            });
+            self.disk.count(|c| {
+                c.fences += u64::from(to.ends_with("/fence"));
+                c.recycled += u64::from(from.ends_with(".free"));
+            });
             Ok(())
         })
     }
@@ -340,25 +538,22 @@ impl Disk for SimMount {
         Box::pin(async move {
             self.op().await?;
             let path = self.path(path);
-            self.disk
-                .remove_name(&path)
-                .map(drop)
-                .ok_or_else(|| not_found(&path))
+            let mut state = self.disk.state.borrow_mut();
+            state.find(&path).ok_or_else(|| not_found(&path))?;
+            let name = split(&path).1.to_string();
+            state.parent(&path)?.1.change(NameOp::Remove(name));
+            Ok(())
         })
     }
     fn hard_link<'a>(&'a self, from: &'a str, to: &'a str) -> LocalFuture<'a, io::Result<()>> {
         Box::pin(async move {
             self.op().await?;
+            self.disk.needs_space()?;
             let (from, to) = (self.path(from), self.path(to));
-            let inode = self
-                .disk
-                .state
-                .borrow()
-                .names
-                .get(&from)
-                .copied()
-                .ok_or_else(|| not_found(&from))?;
-            self.disk.add_name(&to, inode);
+            let mut state = self.disk.state.borrow_mut();
+            let file = state.find(&from).ok_or_else(|| not_found(&from))?;
+            let name = split(&to).1.to_string();
+            state.parent(&to)?.1.change(NameOp::Add(name, file));
             Ok(())
         })
     }
@@ -367,10 +562,20 @@ impl Disk for SimMount {
             self.op().await?;
             let path = self.path(path);
             let mut state = self.disk.state.borrow_mut();
-            let mut at = path.as_str();
-            while !at.is_empty() {
-                state.dirs.insert(at.to_string(), ());
-                at = at.rsplit_once('/').map_or("", |(d, _)| d);
+            let mut at = ROOT;
+            for part in path.split('/').filter(|p| !p.is_empty()) {
+                let there = state.dir(at).and_then(|d| d.now.get(part).copied());
+                at = match there {
+                    Some(id) => id,
+                    None => {
+                        self.disk.needs_space()?;
+                        let id = state.add(Node::Dir(Dir::default()));
+                        if let Some(dir) = state.dir(at) {
+                            dir.change(NameOp::Add(part.to_string(), id));
+                        }
+                        id
+                    }
+                };
             }
             Ok(())
         })
@@ -378,38 +583,34 @@ impl Disk for SimMount {
     fn list<'a>(&'a self, path: &'a str) -> LocalFuture<'a, io::Result<Vec<String>>> {
         Box::pin(async move {
             self.op().await?;
-            let path = self.path(path);
-            let prefix = if path.is_empty() {
-                String::new()
-            } else {
-                format!("{path}/")
-            };
-            let state = self.disk.state.borrow();
-            let mut found: Vec<String> = state
-                .names
-                .keys()
-                .chain(state.dirs.keys())
-                .filter_map(|p| p.strip_prefix(&prefix))
-                .filter(|rest| !rest.is_empty())
-                .map(|rest| rest.split('/').next().unwrap_or(rest).to_string())
-                .collect();
-            found.sort();
-            found.dedup();
-            Ok(found)
+            let mut state = self.disk.state.borrow_mut();
+            let found = state.find(&self.path(path));
+            let dir = found.and_then(|id| state.dir(id));
+            Ok(dir.map_or(Vec::new(), |d| d.now.keys().cloned().collect()))
         })
     }
     fn sync_dir<'a>(&'a self, path: &'a str) -> LocalFuture<'a, io::Result<()>> {
         Box::pin(async move {
-            self.op().await?;
             let path = self.path(path);
+            let (dir, covered) = {
+                let mut state = self.disk.state.borrow_mut();
+                let id = state.find(&path).ok_or_else(|| not_found(&path))?;
+                (id, state.dir(id).map_or(0, |d| d.pending.len()))
+            };
+            self.op().await?;
+            if self.disk.hits(self.disk.faults.get().sync_errors) {
+                return Err(self.disk.io_error());
+            }
+            if let Some(Lie::Everywhere | Lie::Directories) = self.disk.faults.get().sync_lies {
+                return Ok(());
+            }
             let mut state = self.disk.state.borrow_mut();
-            let State {
-                pending_names,
-                durable_names,
-                ..
-            } = &mut *state;
-            for op in pending_names.remove(&path).unwrap_or_default() {
-                op.apply(durable_names);
+            if let Some(dir) = state.dir(dir) {
+                let ops: Vec<_> = dir
+                    .pending
+                    .drain(..covered.min(dir.pending.len()))
+                    .collect();
+                ops.into_iter().for_each(|op| op.apply(&mut dir.durable));
             }
             Ok(())
         })
@@ -419,27 +620,38 @@ impl Disk for SimMount {
 struct SimFile {
     disk: Rc<SimDisk>,
     epoch: u64,
-    inode: InodeId,
+    file: Id,
     mode: FileMode,
+    path: String,
 }
 
 impl SimFile {
     async fn op(&self) -> io::Result<()> {
         self.disk.latency().await;
         if self.epoch != self.disk.epoch.get() {
-            return Err(io::Error::other("the machine crashed"));
+            return Err(crashed());
         }
         Ok(())
     }
-    fn fails(&self, one_in: u64) -> io::Result<()> {
-        if one_in > 0 && self.disk.world.rng.one_in(one_in) {
-            self.disk.failed.set(true);
-            return Err(io::Error::other("injected input/output error"));
+
+    /// The error of this file, noting what it does to a log.
+    fn fail(&self) -> io::Error {
+        let mut state = self.disk.state.borrow_mut();
+        if let Some(dir) = state.live_log(self.file) {
+            state.failed_logs.insert(dir);
         }
-        Ok(())
+        self.disk.io_error()
     }
-    fn gone() -> io::Error {
-        io::Error::other("no such inode")
+
+    /// A log one of whose commits failed takes no more: what the disk holds of it is not known.
+    fn check_log(&self, state: &State) {
+        if !state.failed_logs.is_empty()
+            && let Some(dir) = state.live_log(self.file)
+            && state.failed_logs.contains(&dir)
+        {
+            let rule = format!("{} was written to after its log had failed", self.path);
+            self.disk.broken_rule.borrow_mut().get_or_insert(rule);
+        }
     }
 }
 
@@ -447,12 +659,11 @@ impl File for SimFile {
     fn read_at<'a>(&'a self, offset: u64, len: usize) -> LocalFuture<'a, io::Result<Vec<u8>>> {
         Box::pin(async move {
             self.op().await?;
-            let state = self.disk.state.borrow();
-            let data = &state
-                .inodes
-                .get(&self.inode)
-                .ok_or_else(SimFile::gone)?
-                .cached;
+            if self.disk.hits(self.disk.faults.get().read_errors) {
+                return Err(self.disk.io_error());
+            }
+            let mut state = self.disk.state.borrow_mut();
+            let data = &state.data(self.file)?.cached;
             let from = (offset as usize).min(data.len());
             Ok(data[from..from.saturating_add(len).min(data.len())].to_vec())
         })
@@ -470,62 +681,76 @@ impl File for SimFile {
             {
                 let mut state = self.disk.state.borrow_mut();
                 if self.epoch != self.disk.epoch.get() {
-                    return Err(io::Error::other("the machine crashed"));
+                    return Err(crashed());
                 }
-                let inode = state
-                    .inodes
-                    .get_mut(&self.inode)
-                    .ok_or_else(SimFile::gone)?;
+                self.check_log(&state);
+                let file = state.data(self.file)?;
                 let (from, to) = (offset as usize, offset as usize + data.len());
-                if inode.cached.len() < to {
-                    inode.cached.resize(to, 0);
+                if file.cached.len() < to {
+                    self.disk.needs_space()?;
+                    file.cached.resize(to, 0);
                 }
-                inode.cached[from..to].copy_from_slice(data);
-                inode.unsynced.push((from, data.len()));
+                file.cached[from..to].copy_from_slice(data);
+                file.unsynced.push((from, data.len()));
             }
             self.op().await?;
-            self.fails(self.disk.faults.get().write_errors)
+            if self.disk.hits(self.disk.faults.get().write_errors) {
+                return Err(self.fail());
+            }
+            Ok(())
         })
     }
     fn sync<'a>(&'a self) -> LocalFuture<'a, io::Result<()>> {
         Box::pin(async move {
-            let covered = {
-                let state = self.disk.state.borrow();
-                state
-                    .inodes
-                    .get(&self.inode)
-                    .ok_or_else(SimFile::gone)?
-                    .unsynced
-                    .len()
+            let (covered, class) = match self.disk.state.borrow().nodes.get(&self.file) {
+                Some(Node::File(class, data)) => (data.unsynced.len(), *class),
+                _ => return Err(io::Error::other("no such file any more")),
             };
             self.op().await?;
-            if let Err(e) = self.fails(self.disk.faults.get().sync_errors) {
+            let faults = self.disk.faults.get();
+            if self.disk.hits(faults.sync_errors) {
                 // As Linux does: the pages are marked clean and what they held may never be written.
-                let mut state = self.disk.state.borrow_mut();
-                if self.disk.world.rng.one_in(2)
-                    && let Some(inode) = state.inodes.get_mut(&self.inode)
-                {
-                    inode.unsynced.clear();
+                if self.disk.world.rng.one_in(2) {
+                    self.disk
+                        .state
+                        .borrow_mut()
+                        .data(self.file)?
+                        .unsynced
+                        .clear();
                 }
-                return Err(e);
+                return Err(self.fail());
             }
-            if self.disk.faults.get().sync_lies {
+            if faults.sync_lies == Some(Lie::Everywhere) || faults.sync_lies == Some(Lie::Of(class))
+            {
                 return Ok(());
             }
             let mut state = self.disk.state.borrow_mut();
-            let inode = state
-                .inodes
-                .get_mut(&self.inode)
-                .ok_or_else(SimFile::gone)?;
-            for (at, len) in inode
+            let log = (class == Class::Log)
+                .then(|| state.live_log(self.file))
+                .flatten();
+            let data = state.data(self.file)?;
+            let synced: Vec<_> = data
                 .unsynced
-                .drain(..covered.min(inode.unsynced.len()))
-                .collect::<Vec<_>>()
-            {
-                if inode.durable.len() < at + len {
-                    inode.durable.resize(at + len, 0);
+                .drain(..covered.min(data.unsynced.len()))
+                .collect();
+            let mut written = Vec::new();
+            for (at, len) in synced {
+                if data.durable.len() < at + len {
+                    data.durable.resize(at + len, 0);
                 }
-                inode.durable[at..at + len].copy_from_slice(&inode.cached[at..at + len]);
+                data.durable[at..at + len].copy_from_slice(&data.cached[at..at + len]);
+                written.push((at, len, data.cached[at..at + len].iter().any(|&b| b != 0)));
+            }
+            for commits in state.commits.values_mut() {
+                commits.retain(|&(file, from, n)| {
+                    let over = written.iter().any(|w| w.0 < from + n && from < w.0 + w.1);
+                    file != self.file || !over
+                });
+            }
+            if let Some(dir) = log {
+                let commits = state.commits.entry(dir).or_default();
+                let full = written.iter().filter(|w| w.2);
+                commits.extend(full.map(|w| (self.file, w.0, w.1)));
             }
             Ok(())
         })
@@ -533,13 +758,8 @@ impl File for SimFile {
     fn size<'a>(&'a self) -> LocalFuture<'a, io::Result<u64>> {
         Box::pin(async move {
             self.op().await?;
-            let state = self.disk.state.borrow();
-            Ok(state
-                .inodes
-                .get(&self.inode)
-                .ok_or_else(SimFile::gone)?
-                .cached
-                .len() as u64)
+            let mut state = self.disk.state.borrow_mut();
+            Ok(state.data(self.file)?.cached.len() as u64)
         })
     }
 }

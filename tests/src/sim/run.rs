@@ -1,27 +1,26 @@
 //! One run of one seed: clients write and read while the world crashes under them, again and again; after
 //! each recovery everything anybody saw is checked.
 
-use crate::sim::disk::{DiskFaults, SimDisk};
-use crate::sim::model::{Attempt, Model, Seen};
+use crate::sim::check::{check, check_cut, dump};
+use crate::sim::client::{CLIENTS, Client, Replica, Run};
+use crate::sim::disk::{Class, DiskFaults, Lie, SimDisk};
+use crate::sim::model::{Model, Snapshot};
 use crate::sim::process::{Process, Starting};
+use crate::sim::reads::{Db, STREAM, TABLE, spec, table};
 use crate::sim::world::World;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::future::Future;
+use std::ops::AddAssign;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::time::Duration;
 use strandline_core::error::{Error, SqlState};
-use strandline_core::ids::{ColumnId, Rev};
+use strandline_core::ids::ShardId;
 use strandline_core::limits::Limits;
-use strandline_core::routing::{hash64, shard_of_hash};
-use strandline_core::scan::{
-    Aggregate, AggregateFn, ChannelRead, Entities, FeedRange, KeyedColumn, KeyedScan, LatestScan,
-    StreamAggregate, StreamScan, TsRange,
-};
-use strandline_core::schema::{ColumnSpec, Family, Fill, Label, TableDef, TableSpec};
+use strandline_core::routing::{hash64, shard_of_entity};
+use strandline_core::schema::Family;
 use strandline_core::stream::batch::StreamBatchBuilder;
-use strandline_core::value::{Batch, Cell as ValueCell, Kind, Value};
-use strandline_core::xid::Xid;
-use strandline_shard::api::{BatchStream, Engine};
+use strandline_core::value::{Kind, Value};
+use strandline_shard::api::Engine;
 use strandline_shard::shared::{Faults, Options};
 
 /// What is planted for a run that must be caught.
@@ -31,11 +30,107 @@ pub enum Planted {
     #[default]
     Nothing,
     /// The disk answers a sync without doing it.
-    SkipSync,
+    SkipSync(Lie),
     /// A writer is answered before its log record is durable.
     AckEarly,
     /// The watermark passes a write before its rows are visible.
     PublishEarly,
+}
+
+/// What goes wrong while clients work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Plan {
+    /// Nothing: no statement may fail.
+    #[default]
+    Quiet,
+    /// The disk is full for a while: writes may fail with `53100`, and only so.
+    Full,
+    /// Reads and writes of the disk fail: writes may fail.
+    Errors,
+    /// All of it.
+    Both,
+}
+
+macro_rules! coverage {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// What a run met. Tests ask that over many seeds nothing of it stays 0.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Coverage { $($(#[doc = $doc])+ pub $name: u64,)+ }
+
+        impl AddAssign for Coverage {
+            fn add_assign(&mut self, other: Coverage) { $(self.$name += other.$name;)+ }
+        }
+
+        impl Coverage {
+            /// Names of what was not met.
+            pub fn missing(&self) -> Vec<&'static str> {
+                let mut missing = Vec::new();
+                $(if self.$name == 0 { missing.push(stringify!($name)); })+
+                missing
+            }
+        }
+    };
+}
+
+coverage! {
+    /// Writes acknowledged.
+    acked,
+    /// Crashes while clients worked.
+    crashes,
+    /// Crashes in the middle of a start.
+    start_crashes,
+    /// Clean ends.
+    stops,
+    /// Starts that failed because the disk did.
+    failed_starts,
+    /// Starts that cut a torn commit off a log.
+    torn_tails,
+    /// Writes that a crash tore.
+    torn_writes,
+    /// Starts again without a write between, whose answers were compared.
+    same_again,
+    /// Memtables flushed.
+    flushes,
+    /// Merges.
+    merges,
+    /// Messages between executors.
+    hops,
+    /// Log files taken into use again.
+    recycled,
+    /// Moments at which writers waited for memory.
+    pressure,
+    /// Failed logs whose last records were fenced off.
+    fences,
+    /// Errors that the disk injected.
+    disk_errors,
+    /// Operations that found no space.
+    disk_full,
+    /// Statements refused with `53100`.
+    refused_full,
+    /// Disks that had space again, after which writes went on.
+    resumed,
+    /// Feed pages refused because of a VACUUM.
+    horizon_refusals,
+    /// Tombstones purged.
+    purged,
+    /// Tables dropped.
+    drops,
+    /// CHECKPOINTs answered.
+    checkpoints,
+    /// Snapshots opened and compared.
+    cuts,
+    /// Compare-and-sets that won.
+    compares_won,
+    /// Compare-and-sets that lost.
+    compares_lost,
+    /// Answers compared to the last cell while others wrote.
+    exact_reads,
+    /// Damaged logs that were refused.
+    damage_refused,
+    /// Damaged logs that lost nothing: what was damaged was not needed.
+    damage_needless,
+    /// Reads that met a damaged segment and said so.
+    damage_read,
 }
 
 /// What a run did.
@@ -45,638 +140,75 @@ pub struct Summary {
     pub trace: u64,
     /// Tasks polled.
     pub steps: u64,
-    /// Writes acknowledged.
-    pub acked: u64,
-    /// Crashes.
-    pub crashes: u64,
-}
-
-type Shared = Rc<RefCell<Model>>;
-type Failure = Rc<RefCell<Option<String>>>;
-
-/// A replica: what a client of the feed holds. Outlives every crash.
-#[derive(Default)]
-struct Replica {
-    cursor: u64,
-    rows: BTreeMap<Xid, Seen>,
-}
-
-const TABLE: &str = "registry";
-const STREAM: &str = "telemetry";
-
-fn table(engine: &Rc<dyn Engine>, name: &str) -> Result<Arc<TableDef>, Error> {
-    engine
-        .catalog()
-        .table(name)
-        .cloned()
-        .ok_or_else(|| Error::internal(format!("no table {name}")))
-}
-
-fn keyed_scan(def: &TableDef, feed: Option<FeedRange>, limit: Option<u64>) -> KeyedScan {
-    KeyedScan {
-        table: def.id,
-        columns: vec![
-            KeyedColumn::Xid,
-            KeyedColumn::Rev,
-            KeyedColumn::Deleted,
-            KeyedColumn::User(ColumnId::FIRST_USER, Kind::Str),
-        ],
-        filter: None,
-        feed,
-        order: Vec::new(),
-        limit,
-        offset: 0,
-        count: false,
-    }
-}
-
-async fn collect(mut rows: Box<dyn BatchStream>) -> Result<Vec<Batch>, Error> {
-    let mut all = Vec::new();
-    while let Some(batch) = rows.next().await? {
-        all.push(batch);
-    }
-    Ok(all)
-}
-
-fn seen_rows(batches: &[Batch]) -> Vec<(Xid, Seen)> {
-    let mut rows = Vec::new();
-    for batch in batches {
-        for row in 0..batch.rows {
-            let cell = |i: usize| batch.columns[i].cell(row);
-            let (ValueCell::Str(xid), ValueCell::I64(rev), ValueCell::I64(deleted)) =
-                (cell(0), cell(1), cell(2))
-            else {
-                panic!("columns of the wrong type")
-            };
-            let token = if let ValueCell::Str(t) = cell(3) {
-                t.to_string()
-            } else {
-                String::new()
-            };
-            let xid = Xid::parse(xid).expect("an xid");
-            rows.push((
-                xid,
-                Seen {
-                    rev: rev as u64,
-                    deleted: deleted != 0,
-                    token,
-                },
-            ));
-        }
-    }
-    rows
-}
-
-async fn read_rows(
-    engine: &Rc<dyn Engine>,
-    feed: Option<FeedRange>,
-    limit: Option<u64>,
-) -> Result<Vec<(Xid, Seen)>, Error> {
-    let def = table(engine, TABLE)?;
-    let rows = engine.scan_keyed(keyed_scan(&def, feed, limit)).await?;
-    Ok(seen_rows(&collect(rows).await?))
-}
-
-fn feed_after(after: u64, given: bool) -> FeedRange {
-    FeedRange {
-        after: Rev(after),
-        after_given: given,
-        until: Rev::MAX,
-        deleted: None,
-        watermark: Rev(0),
-    }
-}
-
-/// One page of the feed into the replica. True: there was nothing new.
-async fn follow(
-    world: &World,
-    engine: &Rc<dyn Engine>,
-    replica: &Rc<RefCell<Replica>>,
-    model: &Shared,
-    fail: &Failure,
-) -> Result<bool, Error> {
-    let cursor = replica.borrow().cursor;
-    let limit = 1 + world.rng.below(20);
-    let page = match read_rows(engine, Some(feed_after(cursor, true)), Some(limit)).await {
-        Err(e) if e.state() == SqlState::ObjectNotInPrerequisiteState => {
-            // The resync recipe: the watermark, a scan, on from the watermark.
-            let status = engine.feed_status(table(engine, TABLE)?.id).await?;
-            let rows = read_rows(engine, None, None).await?;
-            let mut replica = replica.borrow_mut();
-            replica.cursor = status.watermark.0;
-            replica.rows = rows.into_iter().collect();
-            return Ok(false);
-        }
-        page => page?,
-    };
-    let mut last = cursor;
-    for (xid, seen) in &page {
-        if seen.rev <= last {
-            note(
-                fail,
-                Err(format!(
-                    "the feed after {cursor} answered {} after {last}",
-                    seen.rev
-                )),
-            );
-        }
-        last = seen.rev;
-        note(fail, model.borrow_mut().saw("feed", *xid, seen.clone()));
-    }
-    let mut replica = replica.borrow_mut();
-    replica.cursor = last;
-    for (xid, seen) in &page {
-        if seen.deleted {
-            replica.rows.remove(xid);
-        } else {
-            replica.rows.insert(*xid, seen.clone());
-        }
-    }
-    Ok(page.is_empty())
-}
-
-fn note(fail: &Failure, check: Result<(), String>) {
-    if let Err(e) = check {
-        fail.borrow_mut().get_or_insert(e);
-    }
-}
-
-/// Whether an error says for sure that nothing was written.
-fn surely_not_written(e: &Error) -> bool {
-    e.state() == SqlState::DiskFull
-}
-
-async fn client_step(
-    world: &Rc<World>,
-    engine: &Rc<dyn Engine>,
-    me: usize,
-    clock: &Cell<i64>,
-    model: &Shared,
-    fail: &Failure,
-) -> Result<(), Error> {
-    let rng = &world.rng;
-    let def = table(engine, TABLE)?;
-    let before = model.borrow().highest;
-    match rng.below(100) {
-        0..=29 => {
-            let n = if rng.one_in(12) {
-                100
-            } else {
-                1 + rng.below(6)
-            };
-            let tokens: Vec<String> = (0..n).map(|_| model.borrow_mut().token()).collect();
-            let rows = tokens
-                .iter()
-                .map(|t| vec![Value::str(t.as_str()), Value::F64(n as f64)])
-                .collect();
-            let columns = vec![def.columns[0].id, def.columns[1].id];
-            model
-                .borrow_mut()
-                .attempts
-                .push(Attempt::Insert(tokens.clone()));
-            match engine.insert_rows(def.id, columns, rows).await {
-                Ok(rows) => {
-                    let mut model = model.borrow_mut();
-                    forget(&mut model, &tokens[0]);
-                    model.acked += 1;
-                    for (row, token) in rows.iter().zip(tokens) {
-                        if row.rev.0 <= before {
-                            note(
-                                fail,
-                                Err(format!(
-                                    "insert got x_rev {} after {before} was seen",
-                                    row.rev.0
-                                )),
-                            );
-                        }
-                        note(fail, model.saw_insert(row.rev.0, row.xid));
-                        note(
-                            fail,
-                            model.saw(
-                                "insert",
-                                row.xid,
-                                Seen {
-                                    rev: row.rev.0,
-                                    deleted: false,
-                                    token,
-                                },
-                            ),
-                        );
-                    }
-                }
-                Err(e) => refuse(model, &tokens, &e),
-            }
-        }
-        30..=54 => {
-            let Some((xid, known)) = pick(rng.next(), model) else {
-                return Ok(());
-            };
-            let token = model.borrow_mut().token();
-            let expected = match rng.below(3) {
-                0 => None,
-                1 => Some(Rev(known.rev)),
-                _ => Some(Rev(known.rev.saturating_sub(1))),
-            };
-            model
-                .borrow_mut()
-                .attempts
-                .push(Attempt::Update(xid, token.clone()));
-            let set = vec![(def.columns[0].id, Value::str(token.as_str()))];
-            match engine.update_row(def.id, xid, expected, set).await {
-                Ok(done) => {
-                    let mut model = model.borrow_mut();
-                    forget(&mut model, &token);
-                    model.acked += 1;
-                    let Some(version) = done else {
-                        model.refused.insert(token);
-                        return Ok(());
-                    };
-                    if version.rev.0 <= before {
-                        note(
-                            fail,
-                            Err(format!(
-                                "update got x_rev {} after {before} was seen",
-                                version.rev.0
-                            )),
-                        );
-                    }
-                    if let Some(expected) = expected
-                        && !model.won.insert((xid, expected.0))
-                    {
-                        note(
-                            fail,
-                            Err(format!(
-                                "two compare-and-sets on {xid} won against x_rev {}",
-                                expected.0
-                            )),
-                        );
-                    }
-                    let seen = Seen {
-                        rev: version.rev.0,
-                        deleted: false,
-                        token,
-                    };
-                    note(fail, model.saw("update", xid, seen));
-                }
-                Err(e) => refuse(model, &[token], &e),
-            }
-        }
-        55..=62 => {
-            let Some((xid, _)) = pick(rng.next(), model) else {
-                return Ok(());
-            };
-            model.borrow_mut().attempts.push(Attempt::Delete(xid));
-            model.borrow_mut().deletes.insert(xid);
-            if let Some(version) = engine.delete_row(def.id, xid, None).await? {
-                let token = match version.value(def.columns[0].id) {
-                    Value::Str(t) => t.to_string(),
-                    _ => String::new(),
-                };
-                model.borrow_mut().acked += 1;
-                let seen = Seen {
-                    rev: version.rev.0,
-                    deleted: true,
-                    token,
-                };
-                note(fail, model.borrow_mut().saw("delete", xid, seen));
-            }
-        }
-        63..=92 => {
-            let def = table(engine, STREAM)?;
-            let mut batches = BTreeMap::new();
-            let mut keys = Vec::new();
-            for _ in 0..1 + rng.below(12) {
-                let entity = format!("e{me}-{}", rng.below(4));
-                let hash = hash64(entity.as_bytes());
-                // Never the same ts twice; now and then far behind the others.
-                clock.set(clock.get() + 1);
-                let ts = clock.get() * 1000 - if rng.one_in(5) { 500_500_000 } else { 0 };
-                let value = rng.below(1_000) as f64;
-                let batch: &mut StreamBatchBuilder = batches
-                    .entry(shard_of_hash(hash, engine.shards()))
-                    .or_default();
-                let slot = batch.slot(def.columns[0].id, Kind::F64);
-                batch.begin_row(&entity, hash, ts);
-                batch.push_f64(slot, value);
-                keys.push(((entity, ts), value));
-            }
-            model.borrow_mut().sample_attempts.extend(keys.clone());
-            let batches = batches
-                .into_iter()
-                .map(|(s, mut b)| (s, b.finish()))
-                .collect();
-            if engine.write_stream(def.id, batches).await.is_ok() {
-                let mut model = model.borrow_mut();
-                for (key, value) in keys {
-                    model.sample_attempts.remove(&key);
-                    model.samples.insert(key, value);
-                }
-                model.acked += 1;
-            }
-        }
-        93..=94 => {
-            engine.vacuum(def.id).await?;
-        }
-        95..=96 => {
-            engine.checkpoint().await?;
-        }
-        97 => world.skew(rng.below(20_000) as i64 - 10_000),
-        _ => {
-            let name = format!("scratch{}", rng.below(3));
-            let spec = spec(
-                &name,
-                if rng.one_in(2) {
-                    Family::Rows
-                } else {
-                    Family::Timeseries
-                },
-            );
-            if rng.one_in(2) {
-                engine.drop_table(&name, true).await?;
-            } else if engine.catalog().table(&name).is_none() {
-                // Another client may be faster: then it is there, which is as good.
-                let _ = engine.create_table(spec, true).await;
-            }
-        }
-    }
-    Ok(())
-}
-
-fn forget(model: &mut Model, token: &str) {
-    model.attempts.retain(|a| match a {
-        Attempt::Insert(tokens) => tokens[0] != token,
-        Attempt::Update(_, t) => t != token,
-        Attempt::Delete(_) => true,
-    });
-}
-
-fn refuse(model: &Shared, tokens: &[String], e: &Error) {
-    if surely_not_written(e) {
-        let mut model = model.borrow_mut();
-        forget(&mut model, &tokens[0]);
-        model.refused.extend(tokens.iter().cloned());
-    }
-}
-
-fn pick(random: u64, model: &Shared) -> Option<(Xid, Seen)> {
-    let model = model.borrow();
-    let n = model.rows.len() as u64;
-    // Mostly among the first rows, so that clients meet on them.
-    let at = if random & 1 == 0 {
-        random / 2 % n.clamp(1, 4)
-    } else {
-        random / 2 % n.max(1)
-    };
-    model
-        .rows
-        .iter()
-        .nth(at as usize)
-        .map(|(x, s)| (*x, s.clone()))
-}
-
-fn spec(name: &str, family: Family) -> TableSpec {
-    let fill = if family == Family::Timeseries {
-        Fill::Hold { staleness_ms: None }
-    } else {
-        Fill::None
-    };
-    let column = |name: &str, label| ColumnSpec {
-        name: name.into(),
-        label,
-        fill,
-        declared: true,
-    };
-    let columns = match family {
-        Family::Rows => vec![column("token", Label::TEXT), column("n", Label::Int)],
-        Family::Timeseries => vec![column("v", Label::Double)],
-    };
-    TableSpec {
-        name: name.into(),
-        family,
-        columns,
-        entity_uuid: false,
-    }
-}
-
-/// With nobody writing: everything anybody saw is there, nothing else, and each replica catches up.
-async fn check(
-    world: Rc<World>,
-    engine: Rc<dyn Engine>,
-    model: Shared,
-    replicas: Vec<Rc<RefCell<Replica>>>,
-) -> Result<(), String> {
-    let text = |e: Error| format!("a read after recovery failed: {e}");
-    let def = table(&engine, TABLE).map_err(text)?;
-    let horizon = engine
-        .feed_status(def.id)
-        .await
-        .map_err(text)?
-        .vacuum_horizon
-        .0;
-    let all = read_rows(&engine, Some(feed_after(0, false)), None)
-        .await
-        .map_err(text)?;
-    if !all.windows(2).all(|w| w[0].1.rev < w[1].1.rev) {
-        return Err("the feed is not in the order of x_rev".into());
-    }
-    let all: BTreeMap<Xid, Seen> = all.into_iter().collect();
-    model.borrow_mut().check_table(&all, horizon)?;
-    let live = read_rows(&engine, None, None).await.map_err(text)?;
-    if !live.windows(2).all(|w| w[0].0 < w[1].0) {
-        return Err("a scan is not in the order of xid".into());
-    }
-    let live: BTreeMap<Xid, Seen> = live.into_iter().collect();
-    let expected: BTreeMap<Xid, Seen> = all.into_iter().filter(|(_, s)| !s.deleted).collect();
-    if live != expected {
-        return Err(format!(
-            "the scan and the feed differ: {live:?} against {expected:?}"
-        ));
-    }
-    let status = engine.feed_status(def.id).await.map_err(text)?;
-    if status.live_rows != live.len() as u64 {
-        return Err(format!(
-            "SHOW FEED counts {} live rows of {}",
-            status.live_rows,
-            live.len()
-        ));
-    }
-    if status.watermark.0 < model.borrow().highest {
-        return Err(format!(
-            "the watermark {} is below {}, which was seen",
-            status.watermark.0,
-            model.borrow().highest
-        ));
-    }
-    let fail: Failure = Rc::default();
-    for replica in &replicas {
-        while !follow(&world, &engine, replica, &model, &fail)
-            .await
-            .map_err(text)?
-        {}
-        let rows = &replica.borrow().rows;
-        if rows != &live {
-            return Err(format!(
-                "a replica at {} differs: {rows:?} against {live:?}",
-                replica.borrow().cursor
-            ));
-        }
-    }
-    if let Some(e) = fail.borrow_mut().take() {
-        return Err(e);
-    }
-    let def = table(&engine, STREAM).map_err(text)?;
-    let channel = ChannelRead {
-        column: def.columns[0].id,
-        kind: Kind::F64,
-        fill: def.columns[0].fill,
-    };
-    let scan = StreamScan {
-        table: def.id,
-        entities: Entities::All,
-        range: TsRange::ALL,
-        channels: vec![channel.clone()],
-        output: 1,
-        filled: false,
-        predicate: None,
-        limit: None,
-    };
-    let batches = collect(engine.scan_stream(scan).await.map_err(text)?)
-        .await
-        .map_err(text)?;
-    let mut found = Vec::new();
-    for batch in &batches {
-        for row in 0..batch.rows {
-            match (
-                batch.columns[0].cell(row),
-                batch.columns[1].cell(row),
-                batch.columns[2].cell(row),
-            ) {
-                (ValueCell::Str(e), ValueCell::I64(ts), ValueCell::F64(v)) => {
-                    found.push((e.to_string(), ts, v))
-                }
-                other => return Err(format!("a sample without its value: {other:?}")),
-            }
-        }
-    }
-    model.borrow_mut().check_samples(&found)?;
-    let mut newest: BTreeMap<String, (i64, f64)> = BTreeMap::new();
-    for (entity, ts, value) in &found {
-        let last = newest.entry(entity.clone()).or_insert((*ts, *value));
-        if last.0 <= *ts {
-            *last = (*ts, *value);
-        }
-    }
-    let latest = LatestScan {
-        table: def.id,
-        entities: Entities::All,
-        until: i64::MAX,
-        from: i64::MIN,
-        channels: vec![channel.clone()],
-    };
-    let mut shadow = BTreeMap::new();
-    for batch in collect(engine.latest(latest).await.map_err(text)?)
-        .await
-        .map_err(text)?
-    {
-        for row in 0..batch.rows {
-            if let (ValueCell::Str(e), ValueCell::I64(ts), ValueCell::F64(v)) = (
-                batch.columns[0].cell(row),
-                batch.columns[1].cell(row),
-                batch.columns[2].cell(row),
-            ) {
-                shadow.insert(e.to_string(), (ts, v));
-            }
-        }
-    }
-    if shadow != newest {
-        return Err(format!(
-            "the device shadow is {shadow:?}, the samples say {newest:?}"
-        ));
-    }
-    let query = StreamAggregate {
-        table: def.id,
-        entities: Entities::All,
-        range: TsRange::ALL,
-        aggregates: vec![
-            Aggregate {
-                func: AggregateFn::Count,
-                column: None,
-            },
-            Aggregate {
-                func: AggregateFn::Sum,
-                column: Some((channel.column, Kind::F64)),
-            },
-        ],
-        sample: None,
-        by_entity: false,
-    };
-    let answer = engine.aggregate(query).await.map_err(text)?;
-    let sum: f64 = found.iter().map(|f| f.2).sum();
-    let counted = answer.columns[0].cell(0);
-    if counted != ValueCell::I64(found.len() as i64) {
-        return Err(format!("count(*) is {counted:?} of {}", found.len()));
-    }
-    if !found.is_empty() && answer.columns[1].cell(0) != ValueCell::F64(sum) {
-        return Err(format!("sum is {:?}, not {sum}", answer.columns[1].cell(0)));
-    }
-    Ok(())
+    /// What it met.
+    pub seen: Coverage,
 }
 
 /// Limits so small that a few hundred writes flush, merge and recycle.
 fn limits(world: &World) -> Limits {
-    let mut limits = Limits::default();
-    limits.memory_bytes = [96 << 10, 512 << 10, 64 << 20][world.rng.below(3) as usize];
-    limits.log_file_bytes = 64 << 10;
-    limits.log_bytes = [128 << 10, 1 << 20][world.rng.below(2) as usize];
-    limits.block_rows = 16 + world.rng.below(64);
-    limits.merge_fan_in = 2 + world.rng.below(3);
-    limits.rev_reservation = [16, 300, 1 << 20][world.rng.below(3) as usize];
-    limits.ranges_in_flight = [16, 64, 1024][world.rng.below(3) as usize];
-    limits
+    let rng = &world.rng;
+    let pick = |list: &[u64]| list[rng.below(list.len() as u64) as usize];
+    Limits {
+        memory_bytes: pick(&[48 << 10, 96 << 10, 512 << 10, 64 << 20]),
+        log_file_bytes: 64 << 10,
+        log_bytes: pick(&[128 << 10, 1 << 20]),
+        block_rows: 16 + rng.below(64),
+        merge_fan_in: 2 + rng.below(3),
+        segment_bytes: pick(&[16 << 10, 2 << 30]),
+        rev_reservation: pick(&[16, 300, 1 << 20]),
+        ranges_in_flight: pick(&[16, 64, 1024]),
+        insert_run_rows: pick(&[16, 32, 65_536]),
+        ..Limits::default()
+    }
 }
 
-/// Runs a seed.
-pub fn run(seed: u64, planted: Planted) -> Result<Summary, String> {
-    let world = World::new(seed);
-    let disk = SimDisk::new(world.clone());
-    let model: Shared = Rc::default();
-    let replicas: Vec<Rc<RefCell<Replica>>> = (0..2).map(|_| Rc::default()).collect();
-    let clocks: Vec<Rc<Cell<i64>>> = (0..4).map(|_| Rc::new(Cell::new(2_000_000))).collect();
-    let shards = 1 + world.rng.below(3) as u16;
-    let limits = limits(&world);
-    let mut crashes = 0;
-    let rounds = 2 + world.rng.below(3);
-    for round in 0..=rounds {
-        let last = round == rounds;
-        let executors = 1 + world.rng.below(2) as usize;
-        let options = Options {
-            shards,
-            node_id: 0,
-            limits: limits.clone(),
-            accept_loss: false,
-            faults: match planted {
-                Planted::AckEarly => Faults {
-                    ack_early: true,
-                    publish_early: false,
-                },
-                Planted::PublishEarly => Faults {
-                    ack_early: false,
-                    publish_early: true,
-                },
-                _ => Faults::default(),
-            },
-        };
-        disk.faults.set(DiskFaults {
-            sync_lies: planted == Planted::SkipSync,
-            ..DiskFaults::default()
+/// One database on its disk, over all its lives.
+struct Life {
+    run: Rc<Run>,
+    disk: Rc<SimDisk>,
+    options: Options,
+    replicas: Vec<Rc<RefCell<Replica>>>,
+    clocks: Vec<Rc<Cell<i64>>>,
+    lie: Option<Lie>,
+    planted: bool,
+}
+
+/// The database's directory.
+const ROOT: &str = "main";
+
+impl Life {
+    fn world(&self) -> &Rc<World> {
+        &self.run.world
+    }
+
+    fn set_faults(&self, faults: DiskFaults) {
+        self.disk.faults.set(DiskFaults {
+            sync_lies: self.lie,
+            ..faults
         });
+    }
+
+    /// The machine dies with all that runs on it.
+    fn crash(&self, states: &[Rc<strandline_shard::router::ExecutorState>]) {
+        self.world().kill_tasks();
+        states.iter().for_each(|s| s.clear());
+        self.disk.crash();
+    }
+
+    /// Starts a process over `root`. `None`: it was crashed after `steps`.
+    fn start(
+        &self,
+        root: &str,
+        steps: Option<u64>,
+    ) -> Result<Option<Result<Process, Error>>, String> {
+        let world = self.world();
         let starting: Starting = Rc::default();
         let start = Process::start(
             world.clone(),
-            disk.clone(),
-            "main".into(),
-            options,
-            executors,
+            self.disk.clone(),
+            root.into(),
+            self.options.clone(),
+            1 + world.rng.below(2) as usize,
             starting.clone(),
         );
         let slot: Rc<RefCell<Option<Result<Process, Error>>>> = Rc::default();
@@ -685,117 +217,467 @@ pub fn run(seed: u64, planted: Planted) -> Result<Summary, String> {
             let process = start.await;
             *out.borrow_mut() = Some(process);
         }));
-        let crash = |states: &[Rc<strandline_shard::router::ExecutorState>]| {
-            world.kill_tasks();
-            states.iter().for_each(|s| s.clear());
-            disk.crash();
-        };
-        if !last && world.rng.one_in(4) {
-            // A crash while it starts.
-            let end = world.steps() + world.rng.below(400);
-            world.run_until("start", || slot.borrow().is_some() || world.steps() >= end)?;
-            crashes += 1;
-            crash(&starting.borrow());
-            slot.borrow_mut().take();
-            continue;
+        let end = steps.map_or(u64::MAX, |n| world.steps() + n);
+        world.run_until("start", || slot.borrow().is_some() || world.steps() >= end)?;
+        let process = slot.borrow_mut().take();
+        match process {
+            Some(Ok(process)) => {
+                let torn = process
+                    .recoveries
+                    .iter()
+                    .filter(|r| r.torn_bytes > 0)
+                    .count();
+                self.run.met(|c| c.torn_tails += torn as u64);
+                Ok(Some(Ok(process)))
+            }
+            other => {
+                // A process that failed is gone as one that crashed.
+                let crashed = other.is_none();
+                self.run.met(|c| c.start_crashes += u64::from(crashed));
+                self.crash(&starting.borrow());
+                Ok(other)
+            }
         }
-        world.run_until("start", || slot.borrow().is_some())?;
-        let process = match slot.borrow_mut().take() {
-            Some(Ok(process)) => process,
-            Some(Err(e)) => return Err(format!("round {round}: the start failed: {e}")),
-            None => return Err("no start".into()),
+    }
+
+    /// Starts the database, through crashes and failures of the disk in the middle of it.
+    fn come_up(&self) -> Result<Process, String> {
+        let rng = &self.world().rng;
+        for _ in 0..rng.below(6).saturating_sub(2) {
+            let faulty = !self.planted && rng.one_in(3);
+            if faulty {
+                self.set_faults(DiskFaults {
+                    write_errors: 30,
+                    sync_errors: 30,
+                    read_errors: 60,
+                    full: rng.one_in(4),
+                    ..DiskFaults::default()
+                });
+            }
+            let steps = (!faulty).then(|| rng.below(500));
+            match self.start(ROOT, steps)? {
+                Some(Ok(process)) => self.crash(process.states()),
+                Some(Err(e)) if !faulty => return Err(format!("a start failed: {e}")),
+                Some(Err(_)) => self.run.met(|c| c.failed_starts += 1),
+                None => {}
+            }
+            self.set_faults(DiskFaults::default());
+        }
+        self.set_faults(DiskFaults::default());
+        match self.start(ROOT, None)? {
+            Some(Ok(process)) => Ok(process),
+            Some(Err(e)) => Err(format!("the start failed: {e}")),
+            None => Err("no start".into()),
+        }
+    }
+
+    fn block_on<T: 'static>(
+        &self,
+        what: &str,
+        future: impl Future<Output = Result<T, String>> + 'static,
+    ) -> Result<T, String> {
+        self.world().block_on(what, future)?
+    }
+
+    fn db(&self, process: &Process, n: usize) -> Db {
+        process.engines[n % process.engines.len()].clone()
+    }
+
+    fn check(&self, process: &Process, settle: bool) -> Result<(), String> {
+        let (run, db, replicas) = (self.run.clone(), self.db(process, 0), self.replicas.clone());
+        self.block_on("check", check(run, db, replicas, settle))
+    }
+
+    /// A log with damage before intact commits is refused, unless nothing needs what was damaged.
+    fn meet_damaged_log(&self) -> Result<(), String> {
+        let Some(damage) = self.disk.damage_log() else {
+            return Ok(());
         };
-        let engines: Vec<Rc<dyn Engine>> = process
-            .engines
-            .iter()
-            .map(|e| e.clone() as Rc<dyn Engine>)
-            .collect();
-        let engine = engines[0].clone();
-        let (w, m, r, e) = (
-            world.clone(),
-            model.clone(),
-            replicas.clone(),
-            engine.clone(),
-        );
-        world
-            .block_on("check", async move {
-                for (name, family) in [(TABLE, Family::Rows), (STREAM, Family::Timeseries)] {
-                    e.create_table(spec(name, family), true)
-                        .await
-                        .map_err(|e| e.to_string())?;
+        match self.start(ROOT, None)? {
+            Some(Err(e)) if e.state() == SqlState::DataCorrupted => {
+                if !e.message().contains("offset") {
+                    return Err(format!("{}: no place in the error: {e}", damage.place));
                 }
-                check(w, e, m, r).await
-            })?
-            .map_err(|e| format!("round {round}: {e}"))?;
-        if last {
+                self.run.met(|c| c.damage_refused += 1);
+                self.disk.repair(&damage);
+                Ok(())
+            }
+            Some(Err(e)) => Err(format!("{}: the start failed: {e}", damage.place)),
+            Some(Ok(process)) => {
+                self.run.met(|c| c.damage_needless += 1);
+                let checked = self.check(&process, true);
+                checked.map_err(|e| format!("{} went unnoticed: {e}", damage.place))?;
+                self.crash(process.states());
+                self.disk.repair(&damage);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A damaged segment: reads are right or say so, and other reads go on.
+    fn meet_damaged_segment(&self) -> Result<(), String> {
+        let Some(damage) = self.disk.damage_segment() else {
+            return Ok(());
+        };
+        let place = |e: String| format!("{}: {e}", damage.place);
+        let corrupted = |e: &str| e.contains("XX001") || e.contains("damaged");
+        match self.start(ROOT, None)? {
+            Some(Ok(process)) => {
+                match self.check(&process, true) {
+                    Ok(()) => {}
+                    Err(e) if corrupted(&e) => self.run.met(|c| c.damage_read += 1),
+                    Err(e) => return Err(place(e)),
+                }
+                self.crash(process.states());
+            }
+            Some(Err(e)) if e.state() == SqlState::DataCorrupted => {
+                self.run.met(|c| c.damage_read += 1);
+            }
+            Some(Err(e)) => return Err(place(e.to_string())),
+            None => {}
+        }
+        self.disk.repair(&damage);
+        Ok(())
+    }
+
+    /// A snapshot, opened as a database of its own.
+    fn open_snapshot(&self, snapshot: Snapshot) -> Result<(), String> {
+        let place = |e: String| format!("snapshot {}: {e}", snapshot.path);
+        let root = format!("{ROOT}/{}", snapshot.path);
+        let process = match self.start(&root, None)? {
+            Some(Ok(process)) => process,
+            Some(Err(e)) => return Err(place(e.to_string())),
+            None => return Err(place("no start".into())),
+        };
+        let cut = check_cut(self.run.clone(), self.db(&process, 0), snapshot.clone());
+        self.block_on("cut", cut).map_err(place)?;
+        self.run.met(|c| c.cuts += 1);
+        self.crash(process.states());
+        Ok(())
+    }
+
+    /// Crashes and starts over and over, with nothing written between: the answers stay.
+    fn start_again(&self, mut process: Process) -> Result<Process, String> {
+        let before = self.block_on("dump", dump(self.db(&process, 0)))?;
+        for _ in 0..1 + self.world().rng.below(3) {
+            // Flushes and merges may go on for a while first.
+            let end = self.world().steps() + self.world().rng.below(300);
+            while self.world().steps() < end && self.world().step() {}
+            self.crash(process.states());
+            process = self.come_up()?;
+        }
+        let after = self.block_on("dump", dump(self.db(&process, 0)))?;
+        self.run.met(|c| c.same_again += 1);
+        if before != after {
+            return Err(format!(
+                "a start again answers {after:?}\nbefore: {before:?}"
+            ));
+        }
+        Ok(process)
+    }
+
+    fn run_steps(&self, steps: u64) -> Result<(), String> {
+        let world = self.world();
+        let end = world.steps() + steps;
+        while world.steps() < end && self.run.failure.borrow().is_none() {
+            if let Some(rule) = self.disk.broken_rule.borrow_mut().take() {
+                return Err(rule);
+            }
+            if !world.step() {
+                return Err("clients work, and nothing will ever happen again".into());
+            }
+        }
+        match self.run.failure.borrow_mut().take() {
+            Some(e) => Err(e),
+            None => Ok(()),
+        }
+    }
+
+    /// Clients work on the database while the plan's faults happen.
+    fn work(&self, process: &Process) -> Result<(), String> {
+        let rng = &self.world().rng;
+        let plan = match rng.below(10) {
+            _ if self.planted => Plan::Quiet,
+            0..=4 => Plan::Quiet,
+            5..=6 => Plan::Full,
+            7..=8 => Plan::Errors,
+            _ => Plan::Both,
+        };
+        let run = &self.run;
+        run.plan.set(plan);
+        run.quiet.set(false);
+        let clients = 1 + rng.below(CLIENTS as u64) as usize;
+        run.busy.set(clients + self.replicas.len());
+        for me in 0..clients {
+            let client = Client {
+                run: run.clone(),
+                db: self.db(process, me),
+                me,
+                clock: self.clocks[me].clone(),
+            };
+            self.world().spawn(Box::pin(client.work()));
+        }
+        for (n, replica) in self.replicas.iter().enumerate() {
+            let (run, db, replica) = (run.clone(), self.db(process, n), replica.clone());
+            self.world()
+                .spawn(Box::pin(async move { run.reader(db, replica).await }));
+        }
+        let length = if rng.one_in(4) { 6_000 } else { 2_500 };
+        self.run_steps(rng.between(50, length))?;
+        if matches!(plan, Plan::Errors | Plan::Both) {
+            let (writes, syncs) = (rng.below(2), rng.below(3));
+            self.set_faults(DiskFaults {
+                write_errors: writes * 150,
+                sync_errors: syncs * 100,
+                ..DiskFaults::default()
+            });
+            self.run_steps(rng.between(50, 1_500))?;
+        }
+        if matches!(plan, Plan::Full | Plan::Both) {
+            let full = true;
+            self.set_faults(DiskFaults {
+                full,
+                ..self.disk.faults.get()
+            });
+            self.run_steps(rng.between(200, 4_000))?;
+        }
+        self.note_pressure(process);
+        if rng.one_in(3) {
+            self.come_to_rest(process, plan)?;
+        }
+        Ok(())
+    }
+
+    fn note_pressure(&self, process: &Process) {
+        for shard in process.states().iter().flat_map(|s| s.local_shards()) {
+            let waiting = shard.writers_waiting() as u64;
+            self.run.met(|c| c.pressure += waiting);
+        }
+    }
+
+    /// The faults end and clients finish what they do: then no number is in flight, reads are right, and
+    /// after a full disk writes go on.
+    fn come_to_rest(&self, process: &Process, plan: Plan) -> Result<(), String> {
+        self.set_faults(DiskFaults::default());
+        self.run.quiet.set(true);
+        let (run, busy) = (self.run.clone(), self.run.clone());
+        self.world().run_until("rest", move || {
+            busy.busy.get() == 0 || busy.failure.borrow().is_some()
+        })?;
+        if let Some(e) = run.failure.borrow_mut().take() {
+            return Err(e);
+        }
+        if plan == Plan::Full {
+            for shard in 0..process.shared.shards {
+                let probe = probe(self.run.clone(), self.db(process, 0), ShardId(shard));
+                self.block_on("a write after a full disk", probe)?;
+            }
+            if let Err(e) = process.engines[0].ready() {
+                return Err(format!("a full disk counted as a failed log: {e}"));
+            }
+            self.run.met(|c| c.resumed += 1);
+        }
+        let (world, db) = (self.world().clone(), self.db(process, 0));
+        let wait = async move {
+            // Fences are written beside the statements that they belong to.
+            world
+                .sleep_ns(Duration::from_secs(2).as_nanos() as u64)
+                .await;
+            table(&db, TABLE).map_err(|e| e.to_string())
+        };
+        let def = self.block_on("rest", wait)?;
+        let ledger = process.shared.ledger(def.id).map_err(|e| e.to_string())?;
+        if ledger.in_flight() > 0 {
+            return Err(format!(
+                "{} numbers stay in flight ({plan:?})",
+                ledger.in_flight()
+            ));
+        }
+        self.check(process, false)
+    }
+
+    /// The end of a process: a crash, or a clean stop and then a crash of the machine.
+    fn end(&self, process: Process) -> Result<(), String> {
+        for shard in process.states().iter().flat_map(|s| s.local_shards()) {
+            self.run.met(|c| {
+                c.flushes += shard.counters.flushes.get();
+                c.merges += shard.counters.merges.get();
+                c.hops += shard.counters.messages.get();
+            });
+        }
+        let states = process.states().to_vec();
+        if self.world().rng.one_in(6) && self.run.plan.get() == Plan::Quiet {
             let stopped: Rc<RefCell<Option<Result<(), Error>>>> = Rc::default();
             let out = stopped.clone();
-            drop((engines, engine));
-            world.spawn(Box::pin(async move {
+            self.world().spawn(Box::pin(async move {
                 let done = process.stop().await;
                 *out.borrow_mut() = Some(done);
             }));
-            world.run_until("stop", || stopped.borrow().is_some())?;
+            self.world()
+                .run_until("stop", || stopped.borrow().is_some())?;
             if let Some(Err(e)) = stopped.borrow_mut().take() {
                 return Err(format!("the stop failed: {e}"));
             }
-            break;
+            self.run.met(|c| c.stops += 1);
+        } else {
+            self.run.met(|c| c.crashes += 1);
         }
-        // The work, under whatever goes wrong this time.
-        if world.rng.one_in(3) && planted == Planted::Nothing {
-            let (a, b, c) = (world.rng.below(2), world.rng.below(2), world.rng.below(2));
-            disk.faults.set(DiskFaults {
-                write_errors: a * 200,
-                sync_errors: b * 200,
-                no_space: c * 20,
-                sync_lies: false,
-            });
+        self.crash(&states);
+        self.set_faults(DiskFaults::default());
+        if let Some(e) = self.run.failure.borrow_mut().take() {
+            return Err(e);
         }
-        let fail: Failure = Rc::default();
-        let clients = 1 + world.rng.below(4) as usize;
-        for me in 0..clients {
-            let engine = engines[me % engines.len()].clone();
-            let (w, m, f, clock) = (
-                world.clone(),
-                model.clone(),
-                fail.clone(),
-                clocks[me].clone(),
-            );
-            world.spawn(Box::pin(async move {
-                while client_step(&w, &engine, me, &clock, &m, &f).await.is_ok()
-                    || !w.rng.one_in(20)
-                {
-                    w.sleep_ns(w.rng.below(500_000)).await;
-                }
-            }));
-        }
-        for (i, replica) in replicas.iter().enumerate() {
-            let engine = engines[i % engines.len()].clone();
-            let (w, m, f, replica) = (world.clone(), model.clone(), fail.clone(), replica.clone());
-            world.spawn(Box::pin(async move {
-                loop {
-                    let _ = follow(&w, &engine, &replica, &m, &f).await;
-                    w.sleep_ns(w.rng.below(2_000_000)).await;
-                }
-            }));
-        }
-        let end = world.steps() + world.rng.between(100, 2_500);
-        let mut ran = true;
-        while ran && world.steps() < end && fail.borrow().is_none() {
-            ran = world.step();
-        }
-        if let Some(e) = fail.borrow_mut().take() {
-            return Err(format!("round {round}: {e}"));
-        }
-        crashes += 1;
-        crash(process.states());
-        drop((engines, engine, process));
+        Ok(())
     }
-    let acked = model.borrow().acked;
+
+    fn round(&self) -> Result<(), String> {
+        let rng = &self.world().rng;
+        if !self.planted {
+            if rng.one_in(5) {
+                self.meet_damaged_log()?;
+            }
+            if rng.one_in(8) {
+                self.meet_damaged_segment()?;
+            }
+        }
+        let mut process = self.come_up()?;
+        let db = self.db(&process, 0);
+        self.block_on("create", async move {
+            for (name, family) in [(TABLE, Family::Rows), (STREAM, Family::Timeseries)] {
+                let done = db.create_table(spec(name, family), true).await;
+                done.map_err(|e| e.to_string())?;
+            }
+            Ok(())
+        })?;
+        self.check(&process, true)?;
+        if rng.one_in(4) {
+            process = self.start_again(process)?;
+        }
+        let made = self.run.model.borrow().snapshots.len();
+        self.work(&process)?;
+        self.end(process)?;
+        let snapshots = self.run.model.borrow().snapshots.clone();
+        if snapshots.len() > made && rng.one_in(2) {
+            self.open_snapshot(snapshots[made].clone())?;
+        } else if !snapshots.is_empty() && rng.one_in(6) {
+            let any = rng.below(snapshots.len() as u64) as usize;
+            self.open_snapshot(snapshots[any].clone())?;
+        }
+        Ok(())
+    }
+}
+
+/// A write to one shard succeeds within seconds, and a read sees it.
+async fn probe(run: Rc<Run>, db: Db, shard: ShardId) -> Result<(), String> {
+    let text = |e: Error| format!("after a full disk: {e}");
+    let def = table(&db, STREAM).map_err(text)?;
+    let entity = (0..).map(|n| format!("probe-{n}"));
+    let entity = entity
+        .take(10_000)
+        .find(|e| shard_of_entity(e, db.shards()) == shard)
+        .ok_or("no entity of that shard")?;
+    for attempt in 0..40 {
+        let (number, sent, value) = {
+            let mut model = run.model.borrow_mut();
+            let sent = model.tick();
+            let value = Value::F64(sent as f64);
+            let fragment = crate::sim::model::stream::Fragment {
+                entity: entity.clone(),
+                ts: sent as i64,
+                cells: vec![(def.columns[0].id, value.clone())],
+            };
+            let number = model.stream(def.id).sent(sent, vec![vec![fragment]]);
+            (number, sent, value)
+        };
+        let mut batch = StreamBatchBuilder::default();
+        batch.begin_row(&entity, hash64(entity.as_bytes()), sent as i64);
+        let slot = batch.slot(def.columns[0].id, Kind::F64);
+        if let Value::F64(x) = value {
+            batch.push_f64(slot, x);
+        }
+        let done = db.write_stream(def.id, vec![(shard, batch.finish())]).await;
+        let mut model = run.model.borrow_mut();
+        let now = model.tick();
+        match done {
+            Ok(()) => {
+                model.stream(def.id).acked(now, &number);
+                return Ok(());
+            }
+            Err(e) if e.state() == SqlState::DiskFull && attempt < 39 => {
+                model.stream(def.id).refused(&number);
+            }
+            Err(e) => return Err(text(e)),
+        }
+        drop(model);
+        run.world.sleep_ns(250_000_000).await;
+    }
+    Err("writes did not resume".into())
+}
+
+/// Runs a seed.
+pub fn run(seed: u64, planted: Planted) -> Result<Summary, String> {
+    let world = World::new(seed);
+    let disk = SimDisk::new(world.clone());
+    let run = Rc::new(Run {
+        world: world.clone(),
+        model: RefCell::new(Model::default()),
+        seen: Cell::default(),
+        failure: RefCell::default(),
+        plan: Cell::default(),
+        quiet: Cell::new(false),
+        busy: Cell::new(0),
+    });
+    let options = Options {
+        shards: 1 + world.rng.below(3) as u16,
+        node_id: 0,
+        limits: limits(&world),
+        accept_loss: false,
+        faults: Faults {
+            ack_early: planted == Planted::AckEarly,
+            publish_early: planted == Planted::PublishEarly,
+        },
+    };
+    let life = Life {
+        run: run.clone(),
+        disk: disk.clone(),
+        options,
+        replicas: (0..2).map(|_| Rc::default()).collect(),
+        clocks: (0..CLIENTS).map(|_| Rc::new(Cell::new(1_000))).collect(),
+        lie: match planted {
+            Planted::SkipSync(lie) => Some(lie),
+            _ => None,
+        },
+        planted: planted != Planted::Nothing,
+    };
+    let rounds = 2 + world.rng.below(3);
+    for round in 0..rounds {
+        life.round().map_err(|e| format!("round {round}: {e}"))?;
+    }
+    let last = |e: String| format!("the last start: {e}");
+    let process = life.come_up().map_err(last)?;
+    life.check(&process, true).map_err(last)?;
+    life.crash(process.states());
+    let mut seen = run.seen.get();
+    let disk = disk.counts.get();
+    seen.acked = run.model.borrow().acked;
+    seen.torn_writes = disk.torn;
+    seen.recycled = disk.recycled;
+    seen.fences = disk.fences;
+    seen.disk_errors = disk.errors;
+    seen.disk_full = disk.refused;
     Ok(Summary {
         trace: world.trace(),
         steps: world.steps(),
-        acked,
-        crashes,
+        seen,
     })
 }
+
+/// Every sync that can be skipped.
+pub const LIES: [Lie; 5] = [
+    Lie::Everywhere,
+    Lie::Of(Class::Log),
+    Lie::Of(Class::Segment),
+    Lie::Of(Class::Small),
+    Lie::Directories,
+];
