@@ -32,6 +32,8 @@ pub mod handle_write;
 pub mod hop;
 pub mod keyed;
 pub mod maintain;
+#[cfg(test)]
+mod maintain_tests;
 pub mod manifest;
 pub mod recover;
 pub mod router;

@@ -3,7 +3,7 @@
 
 use crate::files;
 use crate::manifest::{self, Manifest, TableManifest};
-use crate::segment::Segment;
+use crate::segment::{Segment, TMP_SUFFIX};
 use crate::worker::{Shard, Store, count};
 use std::rc::Rc;
 use std::time::Duration;
@@ -32,6 +32,7 @@ impl Shard {
                         table = table.0,
                         "flush failed, trying again: {e}"
                     );
+                    self.remove_unfinished().await;
                     self.env.tasks.sleep(RETRY).await;
                 }
             }
@@ -188,6 +189,7 @@ impl Shard {
                         Ok(false) => break,
                         Err(e) => {
                             tracing::warn!(shard = self.id.0, table = table.0, "merge failed: {e}");
+                            self.remove_unfinished().await;
                             break;
                         }
                     }
@@ -261,6 +263,25 @@ impl Shard {
             segments.splice(at..at, outputs.iter().copied());
         })
         .await
+    }
+
+    /// Removes what a flush or merge that failed has left of its files: each try writes under other numbers,
+    /// and on a full disk this is the room that is wanted. While somebody else writes segments it is left to
+    /// the next failure, or the next start.
+    pub(crate) async fn remove_unfinished(&self) {
+        let (Some(_flush), Some(_merge)) = (self.flushing.try_lock(), self.merging.try_lock())
+        else {
+            return;
+        };
+        let dir = manifest::segment_dir(self.id);
+        // Only these: a finished segment may be in a manifest whose writing failed at its very end.
+        let names = self.env.disk.list(&dir).await.unwrap_or_default();
+        for name in names.iter().filter(|n| n.ends_with(TMP_SUFFIX)) {
+            let path = files::join(&dir, name);
+            if let Err(e) = self.env.disk.remove(&path).await {
+                tracing::warn!(shard = self.id.0, path, "it could not be removed: {e}");
+            }
+        }
     }
 
     /// Removes files of segments that are no longer part of a table and that no reader holds.

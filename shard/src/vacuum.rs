@@ -30,7 +30,13 @@ impl Coordinator {
                 purged += self
                     .router
                     .ask(shard, TaskQueue::Background, move |s| {
-                        Box::pin(async move { s.purge(table, highest).await })
+                        Box::pin(async move {
+                            let done = s.clone().purge(table, highest).await;
+                            if done.is_err() {
+                                s.remove_unfinished().await;
+                            }
+                            done
+                        })
                     })
                     .await?;
             }
