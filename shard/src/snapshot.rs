@@ -1,6 +1,7 @@
 //! CHECKPOINT: one consistent cut over all shards and tables, as a folder of hard links.
 //!
-//! All shards hold their writers back for as long as it takes to finish the commit in flight and to freeze
+//! Each shard first waits for its merge to end and flushes what it has, while writers go on. When all have
+//! done so, they hold their writers back for as long as it takes to finish the commit in flight and to freeze
 //! the memtables (no disk write but that one commit); then writers go on while the frozen memtables are
 //! flushed. What was acknowledged before the barrier is in it; what was sent after an acknowledged write
 //! that is not in it came after the barrier, on every shard.
@@ -22,8 +23,10 @@ pub const SNAPSHOTS_DIR: &str = "snapshots";
 /// What the name of an unfinished snapshot ends with.
 const PARTIAL: &str = ".partial";
 
-/// What the leader tells a shard in the middle of a CHECKPOINT, and what the shard answers.
+/// What a shard says in the middle of a CHECKPOINT, and what the leader tells it to do next.
 struct Steps {
+    ready: oneshot::Sender<()>,
+    hold: oneshot::Receiver<()>,
     held: oneshot::Sender<()>,
     freeze: oneshot::Receiver<()>,
 }
@@ -42,18 +45,24 @@ impl Coordinator {
 
     async fn fill_snapshot(&self, file: &CatalogFile, partial: &str, path: &str) -> Result<()> {
         self.env.disk.create_dir_all(partial).await?;
-        let mut held = Vec::new();
-        let mut go = Vec::new();
+        let (mut ready, mut hold) = (Vec::new(), Vec::new());
+        let (mut held, mut freeze) = (Vec::new(), Vec::new());
         let mut done = Vec::new();
         for shard in self.all_shards() {
+            let (ready_tx, ready_rx) = oneshot::channel();
+            let (hold_tx, hold_rx) = oneshot::channel();
             let (held_tx, held_rx) = oneshot::channel();
-            let (go_tx, go_rx) = oneshot::channel();
+            let (freeze_tx, freeze_rx) = oneshot::channel();
+            ready.push(ready_rx);
+            hold.push(hold_tx);
             held.push(held_rx);
-            go.push(go_tx);
+            freeze.push(freeze_tx);
             let dir = partial.to_string();
             let steps = Steps {
+                ready: ready_tx,
+                hold: hold_rx,
                 held: held_tx,
-                freeze: go_rx,
+                freeze: freeze_rx,
             };
             done.push(self.router.ask(shard, TaskQueue::Ingest, move |s| {
                 Box::pin(async move {
@@ -65,12 +74,15 @@ impl Coordinator {
                 })
             }));
         }
-        // The shards' tasks and this one take turns: hold all, then free all, then wait for their files.
-        let lead = async {
-            let all_held = join_all(held).await.iter().all(|h| h.is_ok());
-            if all_held {
-                go.into_iter().for_each(|g| {
-                    let _ = g.send(());
+        // The shards' tasks and this one take turns. None holds its writers while another still flushes: that
+        // may take as long as a merge.
+        let lead = async move {
+            for (said, next) in [(ready, hold), (held, freeze)] {
+                if join_all(said).await.iter().any(|s| s.is_err()) {
+                    return;
+                }
+                next.into_iter().for_each(|n| {
+                    let _ = n.send(());
                 });
             }
         };
@@ -150,18 +162,21 @@ impl Shard {
         for &table in &tables {
             self.flush_table(table).await?;
         }
+        let given_up = |_| {
+            Error::new(
+                SqlState::ObjectNotInPrerequisiteState,
+                "CHECKPOINT was given up: a shard could not take part",
+            )
+        };
+        let _ = steps.ready.send(());
+        steps.hold.await.map_err(given_up)?;
         let cut = {
             let _open = Reopen(&self);
             self.barrier.shut();
             // What is in the log's buffer commits; its completions put it into the memtables.
             self.wal.flush().await?;
             let _ = steps.held.send(());
-            steps.freeze.await.map_err(|_| {
-                Error::new(
-                    SqlState::ObjectNotInPrerequisiteState,
-                    "CHECKPOINT was given up: a shard could not take part",
-                )
-            })?;
+            steps.freeze.await.map_err(given_up)?;
             let tables: Vec<_> = self.tables.borrow().keys().copied().collect();
             for &table in &tables {
                 if let Ok((_, store)) = self.store(table) {

@@ -1,6 +1,6 @@
 //! Faults that the seeds have found, each as a story of its own, and rules that one scene shows best.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
@@ -295,4 +295,56 @@ fn reads_go_on_while_the_disk_is_full_and_writes_resume() {
         })
         .expect("writes resume by themselves");
     scene.crash(process);
+}
+
+/// Each shard held its writers back as soon as it had itself flushed, and until the last of the others had:
+/// they stood still for as long as the longest flush or merge of any shard.
+#[test]
+fn a_checkpoint_holds_no_writer_while_another_shard_flushes() {
+    let scene = Scene::new(17);
+    let process = scene.start();
+    let (filler, one, other) = (db(&process), db(&process), db(&process));
+    scene
+        .run("fill", async move {
+            for n in 0..40 {
+                let name = format!("full{n}");
+                filler
+                    .create_table(spec(&name, Family::Timeseries), false)
+                    .await?;
+                write(&filler, &name, &entity_of(1), 0..50).await?;
+            }
+            Ok::<_, Error>(())
+        })
+        .expect("much to flush on one shard");
+    let both = async move {
+        let taken = Cell::new(None);
+        let checkpoint = async {
+            let began = one.now_ms();
+            one.checkpoint().await?;
+            taken.set(Some(one.now_ms() - began));
+            Ok::<_, Error>(())
+        };
+        let writes = async {
+            let mut longest = 0;
+            for ts in 0.. {
+                if taken.get().is_some() {
+                    break;
+                }
+                let began = other.now_ms();
+                write(&other, STREAM, &entity_of(0), ts..ts + 1).await?;
+                longest = longest.max(other.now_ms() - began);
+            }
+            Ok::<_, Error>(longest)
+        };
+        let (checkpoint, longest) = futures_lite::future::zip(checkpoint, writes).await;
+        checkpoint?;
+        Ok::<_, Error>((taken.get(), longest?))
+    };
+    let (taken, longest) = scene.run("both", both).expect("a snapshot and writes");
+    let taken = taken.expect("it came to its end");
+    assert!(taken > 40, "there was much to flush: {taken} ms");
+    assert!(
+        longest * 4 < taken,
+        "a write took {longest} ms of the snapshot's {taken} ms"
+    );
 }
