@@ -1,4 +1,5 @@
-//! What must hold whatever the bytes are: fuzz targets over everything that comes from a disk or a network.
+//! What must hold whatever the bytes are: fuzz targets over everything that comes from a disk or a network, and
+//! data directories of earlier versions.
 //!
 //! | setting | does |
 //! |---|---|
@@ -13,6 +14,8 @@
 mod alloc;
 #[path = "robust/codecs.rs"]
 mod codecs;
+#[path = "robust/compat.rs"]
+mod compat;
 #[path = "robust/database.rs"]
 mod database;
 #[path = "robust/fuzz.rs"]

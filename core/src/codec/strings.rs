@@ -232,7 +232,9 @@ fn compress(bytes: &[u8], level: i32) -> Option<Vec<u8>> {
 }
 
 fn decompress(bytes: &[u8], len: usize) -> Option<Vec<u8>> {
-    if len > bytes.len().saturating_mul(ZSTD_MAX_RATIO) {
+    // Before anything is reserved: what the chunk says must be what the frame says, and possible.
+    let framed = zstd::zstd_safe::get_frame_content_size(bytes).ok()?;
+    if framed != Some(len as u64) || len > bytes.len().saturating_mul(ZSTD_MAX_RATIO) {
         return None;
     }
     DECOMPRESS.with_borrow_mut(|slot| {

@@ -506,6 +506,22 @@ mod tests {
         );
     }
 
+    /// The number behind the highest flush is the next one's: it must exist.
+    #[test]
+    fn flushes_that_no_table_can_have_are_refused() {
+        let (mut info, blocks, end) = sample();
+        for (flushes, fits) in [
+            ((3, 3), true),
+            ((3, u64::MAX - 1), true),
+            ((3, u64::MAX), false),
+            ((4, 3), false),
+        ] {
+            info.flushes = flushes;
+            let tail = encode_tail(&info, &blocks, &Bloom::default(), end).unwrap();
+            assert_eq!(open(&tail, end).is_ok(), fits, "{flushes:?}");
+        }
+    }
+
     #[test]
     fn every_flipped_bit_and_cut_of_the_tail_is_noticed() {
         let (info, blocks, end) = sample();

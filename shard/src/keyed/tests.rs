@@ -525,3 +525,57 @@ fn a_reader_keeps_its_picture_while_the_table_moves_on() {
         bench.check().await;
     });
 }
+
+/// Statistics of a damaged footer whose checksum is right: counts stay within what is stored.
+#[test]
+fn marks_are_never_more_than_rows() {
+    use crate::segment::SegmentSink;
+    use strandline_core::format::block::{
+        Block, BlockColumn, BlockData, Presence, SegmentInfo, SegmentKind,
+    };
+    use strandline_core::ids::SegmentId;
+    let dir = tempfile::tempdir().unwrap();
+    let env = env(dir.path());
+    let info = SegmentInfo {
+        kind: SegmentKind::Keyed,
+        table: TableId(1),
+        flushes: (1, 1),
+        rows: 4,
+        range: (1, 2),
+        max_rev: 2,
+        tombstones: 0,
+    };
+    let counts = block_on(async {
+        env.disk.create_dir_all("seg").await.unwrap();
+        let id = SegmentId(1);
+        let mut sink = SegmentSink::create(&env, "seg", id, info.clone())
+            .await
+            .unwrap();
+        for key in [1u8, 2] {
+            let column = |id, mark| BlockColumn {
+                id,
+                presence: Presence::All,
+                data: BlockData::I64(vec![mark; 2]),
+                edges_ts: None,
+            };
+            let block = Block {
+                section: BY_KEY,
+                rows: 2,
+                first_key: vec![key],
+                last_key: vec![key],
+                range: (1, 2),
+                columns: vec![
+                    column(ColumnId::FIRST, i64::MAX),
+                    column(ColumnId::DELETED, 1),
+                ],
+            };
+            sink.push(block).await.unwrap();
+        }
+        sink.finish(info).await.unwrap();
+        let segment = Segment::open(&env, "seg", id, BlockCache::new(1 << 20))
+            .await
+            .unwrap();
+        segment_counts(&segment)
+    });
+    assert_eq!(counts, (4, 4));
+}
