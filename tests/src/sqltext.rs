@@ -12,7 +12,8 @@
 //! A statement ends with `;` at the end of a line. Under `----` stands what psql-like output is expected: the
 //! column names and the rows, cells separated by ` | `, NULL as `∅`; or `OK tag`; or `ERROR code: message`,
 //! with `HINT: …` and `POSITION: n` lines where there are some. A blank line ends a case. xids are replaced
-//! by `<xid1>`, `<xid2>`, … in order of appearance, and `{xid1}` in a statement stands for that one.
+//! by `<xid1>`, `<xid2>`, … in order of appearance, and `{xid1}` in a statement stands for that one, `{XID1}`
+//! for the same in upper case and with dashes.
 //!
 //! Of an error a case says as much as matters: the code, and of the rest what it names. `…` stands for any
 //! characters; `HINT` and `POSITION` are compared when they are written. So `ERROR 22P02: …"speed"…` is an
@@ -147,6 +148,11 @@ async fn answer(client: &Client, sql: &str, ids: &mut Vec<String>) -> String {
     let mut text = sql.to_string();
     for (i, id) in ids.iter().enumerate() {
         text = text.replace(&format!("{{xid{}}}", i + 1), id);
+        let name = format!("{{XID{}}}", i + 1);
+        if text.contains(&name) {
+            let cut = [0..8, 8..12, 12..16, 16..20, 20..32].map(|r| id[r].to_uppercase());
+            text = text.replace(&name, &cut.join("-"));
+        }
     }
     let mut out = String::new();
     match client.simple_query(&text).await {

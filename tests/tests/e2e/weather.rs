@@ -108,6 +108,32 @@ fn check(server: &Server, when: &str) {
             months.entry(month(s.ts)).or_default().push(s);
         }
         assert!(months.len() >= 12);
+        // The same from the calendar's own buckets.
+        let sampled = server.query(&format!(
+            "SELECT ts, count(temp), avg(temp) FROM weather WHERE entity = '{station}' SAMPLE BY 1 month"
+        ));
+        assert_eq!(sampled.len(), months.len(), "{when}: {station}");
+        for (row, (name, list)) in sampled.iter().zip(&months) {
+            let temps: Vec<f64> = list
+                .iter()
+                .filter_map(|s| s.values.get("temp").copied())
+                .collect();
+            assert_eq!(
+                month(row[0].parse().expect("ts")),
+                *name,
+                "{when}: {station}"
+            );
+            assert_eq!(
+                row[1],
+                temps.len().to_string(),
+                "{when}: {station} {name:?}"
+            );
+            let mean = temps.iter().sum::<f64>() / temps.len() as f64;
+            assert!(
+                close(row[2].parse().expect("avg"), mean),
+                "{when}: {station} {name:?}"
+            );
+        }
         for (name, list) in months {
             let (from, to) = list
                 .iter()

@@ -22,7 +22,7 @@ fn the_greeting() {
                 ("user", "ann"),
                 ("_pq_.x", "1"),
                 ("application_name", "t"),
-                ("options", "-c statement_timeout=5s"),
+                ("options", "-c statement_timeout=5s -c insert_returns=none"),
             ],
         )
         .await;
@@ -58,6 +58,11 @@ fn the_greeting() {
         assert_eq!(
             c.query("SHOW statement_timeout").await,
             ["T statement_timeout:25", "D 5s", "C SHOW", "Z I"]
+        );
+        c.query("CREATE ROWS TABLE t (a INT)").await;
+        assert_eq!(
+            c.query("INSERT INTO t (a) VALUES (1)").await,
+            ["C INSERT 0 1", "Z I"]
         );
     });
 }
