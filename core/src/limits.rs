@@ -116,6 +116,8 @@ limits! {
     log_bytes: Bytes = 512 * MIB, 4 * MIB, 1u64 << 40;
     /// Most rows of one block of a segment.
     block_rows: Count = 4096, 16, 65_536;
+    /// Text and names of one block of a segment, past which it is cut; a row that is larger has its own block.
+    block_bytes: Bytes = MIB, 64 * KIB, 256 * MIB;
     /// Segments of one table and shard of like size before they are merged.
     merge_fan_in: Count = 4, 2, 64;
     /// A segment that merging no longer makes larger.

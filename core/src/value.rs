@@ -87,7 +87,11 @@ impl StrVec {
             bytes: Vec::new(),
         }
     }
-    /// Adds one. A `StrVec` holds at most 4 GiB; callers cut batches long before (see `Limits`).
+    /// Room for strings of so many bytes together, without the half as much again that growing may take.
+    pub fn reserve_bytes(&mut self, bytes: usize) {
+        self.bytes.reserve_exact(bytes);
+    }
+    /// Adds one. A `StrVec` holds at most 4 GiB; callers cut batches by their bytes, long before.
     pub fn push(&mut self, s: &str) {
         self.push_bytes(s.as_bytes());
     }

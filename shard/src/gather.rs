@@ -1,12 +1,12 @@
 //! Answers of several shards made into one: parts that arrive as they come, and ordered parts merged.
 
 use crate::api::BatchStream;
-use crate::store::BatchSink;
+use crate::store::{BATCH_BYTES, BatchSink};
 use std::collections::VecDeque;
 use strandline_core::error::{Error, Result};
 use strandline_core::io::LocalFuture;
 use strandline_core::keyed::ScanLayout;
-use strandline_core::value::{Batch, ColumnBuilder};
+use strandline_core::value::{Batch, Cell, ColumnBuilder};
 
 /// Batches that wait in a channel between a shard and a session: with the one each side works on, this
 /// bounds what a slow client can hold.
@@ -108,7 +108,7 @@ impl Lane {
     }
 }
 
-/// Rows answered at once by a merge.
+/// Rows answered at once by a merge, at most.
 const MERGED_ROWS: usize = 1024;
 
 /// Ordered batches of several shards, merged; offset and limit applied; hidden columns cut off.
@@ -167,8 +167,8 @@ impl Ordered {
 
     async fn merge(&mut self) -> Result<Option<Batch>> {
         let mut out: VecDeque<ColumnBuilder> = VecDeque::new();
-        let mut rows = 0;
-        while rows < MERGED_ROWS && self.left > 0 {
+        let (mut rows, mut bytes) = (0, 0);
+        while rows < MERGED_ROWS && bytes < BATCH_BYTES && self.left > 0 {
             let mut best: Option<usize> = None;
             for i in 0..self.lanes.len() {
                 self.lanes[i].fill().await?;
@@ -200,7 +200,11 @@ impl Ordered {
                         .collect();
                 }
                 for (builder, column) in out.iter_mut().zip(&batch.columns) {
-                    builder.push(column.cell(lane.row));
+                    let cell = column.cell(lane.row);
+                    if let Cell::Str(text) = cell {
+                        bytes += text.len();
+                    }
+                    builder.push(cell);
                 }
                 rows += 1;
                 self.left -= 1;

@@ -32,6 +32,10 @@ impl StoreContext {
     }
 }
 
+/// Text of one batch of an answer, past which it is sent on. With the batches that may wait in a channel this
+/// bounds what a reader of large texts holds.
+pub const BATCH_BYTES: usize = 1 << 20;
+
 /// Takes the batches of a scan.
 pub trait BatchSink {
     /// Takes one; `false`: the reader has enough, stop.

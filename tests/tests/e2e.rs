@@ -9,6 +9,8 @@ mod clients;
 mod crash;
 #[path = "e2e/docs.rs"]
 mod docs;
+#[path = "e2e/large.rs"]
+mod large;
 #[path = "e2e/lines.rs"]
 mod lines;
 #[path = "e2e/serve.rs"]

@@ -169,24 +169,18 @@ impl ScanLayout {
         Batch { rows, columns }
     }
 
-    /// The batch in the scan's order, at most `limit` rows of it.
-    pub fn sorted(&self, batch: &Batch, limit: usize) -> Batch {
-        let mut rows: Vec<usize> = (0..batch.rows).collect();
-        rows.sort_unstable_by(|&a, &b| self.compare(batch, a, batch, b));
-        rows.truncate(limit);
-        let columns = batch
-            .columns
-            .iter()
-            .map(|column| {
-                let mut builder = ColumnBuilder::like(column);
-                rows.iter().for_each(|&row| builder.push(column.cell(row)));
-                builder.finish()
-            })
+    /// The rows of some batches in the scan's order, at most `limit` of them: batch and row.
+    pub fn sorted(&self, batches: &[Batch], limit: usize) -> Vec<(u32, u32)> {
+        let mut rows: Vec<(u32, u32)> = (0u32..)
+            .zip(batches)
+            .flat_map(|(n, batch)| (0..batch.rows as u32).map(move |row| (n, row)))
             .collect();
-        Batch {
-            rows: rows.len(),
-            columns,
-        }
+        rows.sort_unstable_by(|a, b| {
+            let (one, other) = (&batches[a.0 as usize], &batches[b.0 as usize]);
+            self.compare(one, a.1 as usize, other, b.1 as usize)
+        });
+        rows.truncate(limit);
+        rows
     }
 }
 

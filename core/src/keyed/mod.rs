@@ -8,6 +8,7 @@
 
 use crate::ids::{ColumnId, Rev};
 use crate::value::Value;
+use std::rc::Rc;
 
 pub mod layout;
 pub mod memtable;
@@ -38,6 +39,11 @@ impl Version {
         self.values
             .binary_search_by_key(&column, |(c, _)| *c)
             .map_or(&NULL, |i| &self.values[i].1)
+    }
+    /// Bytes of its text.
+    pub fn text_bytes(&self) -> usize {
+        let len = |v: &Value| if let Value::Str(s) = v { s.len() } else { 0 };
+        self.values.iter().map(|(_, v)| len(v)).sum()
     }
     /// Bytes held, for the memory budget.
     pub fn memory_bytes(&self) -> usize {
@@ -73,15 +79,18 @@ pub fn with_values(
 
 /// Which versions of one key a flush or merge keeps, newest first: all above the watermark, and the newest
 /// at or below it. The `first` mark of those that go is handed to the oldest that stays. Answers whether any
-/// went.
-pub fn resolve(versions: &mut Vec<Version>, watermark: Rev) -> bool {
+/// went. Versions are only copied, where others hold them, to be marked.
+pub fn resolve(versions: &mut Vec<Rc<Version>>, watermark: Rev) -> bool {
     let above = versions.iter().take_while(|v| v.rev > watermark).count();
     let keep = (above + 1).min(versions.len());
     let first = versions[keep..].iter().any(|v| v.first);
     let dropped = keep < versions.len();
     versions.truncate(keep);
-    if first && let Some(oldest) = versions.last_mut() {
-        oldest.first = true;
+    if first
+        && let Some(oldest) = versions.last_mut()
+        && !oldest.first
+    {
+        Rc::make_mut(oldest).first = true;
     }
     dropped
 }
@@ -90,14 +99,14 @@ pub fn resolve(versions: &mut Vec<Version>, watermark: Rev) -> bool {
 mod tests {
     use super::*;
 
-    fn version(rev: u64, first: bool) -> Version {
-        Version {
+    fn version(rev: u64, first: bool) -> Rc<Version> {
+        Rc::new(Version {
             key: Box::new(*b"k"),
             rev: Rev(rev),
             deleted: false,
             first,
             values: Vec::new(),
-        }
+        })
     }
 
     #[test]

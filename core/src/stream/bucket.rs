@@ -5,7 +5,7 @@
 //! `count(*)`. So a bucket without any is absent, as a read of those channels would have no row there.
 
 use super::cells::ColView;
-use crate::error::{Result, SqlState};
+use crate::error::{Error, Result, SqlState};
 use crate::format::block::{BlockData, ChunkStats};
 use crate::ids::ColumnId;
 use crate::limits::Limits;
@@ -69,6 +69,10 @@ struct Texts {
 }
 
 impl Texts {
+    fn bytes(&self) -> usize {
+        self.min.len() + self.max.len() + self.first.1.len() + self.last.1.len()
+    }
+
     fn add_one(&mut self, ts: i64, text: &str) {
         if self.count == 0 {
             *self = Texts {
@@ -136,6 +140,25 @@ pub struct PartialAggregates {
     group_index: HashTable<u32>,
     rows: Vec<u64>,
     columns: Vec<(ColumnId, States)>,
+    /// Bytes of the names, and of what the text channels hold.
+    text_bytes: usize,
+    /// The shards' names or texts are together more than an answer may hold: some are left out.
+    too_large: bool,
+}
+
+/// More names or text than this are no answer, whatever `result_bytes` says: one buffer must hold a column.
+const TEXT_BYTES_MAX: u64 = 1 << 31;
+
+fn most_text(limits: &Limits) -> usize {
+    limits.result_bytes.min(TEXT_BYTES_MAX) as usize
+}
+
+fn too_much_text(limits: &Limits) -> Error {
+    limits.exceeded(
+        "result_bytes",
+        SqlState::ProgramLimitExceeded,
+        "the names and texts of the buckets are too long together",
+    )
 }
 
 fn group_hash(group: (u32, i64)) -> u64 {
@@ -168,6 +191,7 @@ impl PartialAggregates {
         }
         let e = self.entities.len() as u32;
         self.entities.push_bytes(name);
+        self.text_bytes += name.len();
         let names = &self.entities;
         self.entity_index
             .insert_unique(hash, e, |&e| hash64(names.get_bytes(e as usize)));
@@ -198,12 +222,19 @@ impl PartialAggregates {
         g
     }
 
-    /// Adds the states of another shard, which holds other entities.
+    /// Adds the states of another shard, which holds other entities. [`PartialAggregates::finish`] refuses
+    /// what is too large together.
     pub fn merge(&mut self, other: PartialAggregates) {
         if self.groups.is_empty() {
             *self = other;
             return;
         }
+        if (self.text_bytes + other.text_bytes) as u64 > TEXT_BYTES_MAX || other.too_large {
+            self.too_large = true;
+            return;
+        }
+        // The names are counted once more as they come.
+        self.text_bytes += other.text_bytes - other.entities.bytes().len();
         let entities: Vec<u32> = (0..other.entities.len())
             .map(|e| {
                 let name = other.entities.get_bytes(e);
@@ -278,8 +309,12 @@ impl PartialAggregates {
     /// it is there but the aggregate is NULL.
     ///
     /// # Errors
-    /// `54000` when FILL would make more than `limits.buckets` rows, before they are made.
+    /// `54000` when FILL would make more than `limits.buckets` rows, before they are made; and when the
+    /// names and texts of the answer are over `limits.result_bytes`.
     pub fn finish(self, query: &StreamAggregate, limits: &Limits) -> Result<Batch> {
+        if self.too_large {
+            return Err(too_much_text(limits));
+        }
         let mut order: Vec<u32> = (0..self.groups.len() as u32).collect();
         order.sort_unstable_by_key(|&g| {
             let (e, bucket) = self.groups[g as usize];
@@ -289,7 +324,7 @@ impl PartialAggregates {
         let series: Vec<&[u32]> = order
             .chunk_by(|&a, &b| self.groups[a as usize].0 == self.groups[b as usize].0)
             .collect();
-        let mut out = Answer::new(query);
+        let mut out = Answer::new(query, most_text(limits));
         match fill {
             Some((sample, fill)) => {
                 let buckets = fill_buckets(query, &sample, series.len(), limits)?;
@@ -305,7 +340,8 @@ impl PartialAggregates {
                     let (e, bucket) = self.groups[g as usize];
                     out.key(self.entities.get_bytes(e as usize), bucket);
                     for (builder, a) in out.aggregates.iter_mut().zip(&query.aggregates) {
-                        builder.push(self.cell(g as usize, a.func, a.column.map(|c| c.0)));
+                        let cell = self.cell(g as usize, a.func, a.column.map(|c| c.0));
+                        builder.push(out.room.cell(cell));
                     }
                 }
                 if order.is_empty() && !query.by_entity && query.sample.is_none() {
@@ -319,7 +355,7 @@ impl PartialAggregates {
                 }
             }
         }
-        Ok(out.batch())
+        out.batch().ok_or_else(|| too_much_text(limits))
     }
 
     fn filled_series(
@@ -350,7 +386,7 @@ impl PartialAggregates {
                 (_, Some((_, Kind::F64))) => Shown::Number,
                 (_, Some((_, Kind::Str))) => Shown::Text,
             };
-            fill_column(builder, &known, buckets.count, fill, shown);
+            fill_column(builder, &known, buckets.count, fill, shown, &mut out.room);
         }
     }
 }
@@ -370,6 +406,7 @@ fn fill_column(
     count: usize,
     fill: BucketFill,
     shown: Shown,
+    room: &mut Room,
 ) {
     let mut next = 0;
     // A filled-in number goes into text not at all; among fractions counts are numbers too.
@@ -378,7 +415,7 @@ fn fill_column(
             (Cell::F64(x), Shown::Whole) => Cell::I64(x.round() as i64),
             (Cell::I64(n), Shown::Number) => Cell::F64(n as f64),
             (Cell::F64(_), Shown::Text) => Cell::Null,
-            (cell, _) => cell,
+            (cell, _) => room.cell(cell),
         });
     };
     for i in 0..count {
@@ -463,10 +500,33 @@ struct Answer {
     ts: Option<Vec<i64>>,
     aggregates: Vec<ColumnBuilder>,
     rows: usize,
+    room: Room,
+}
+
+/// What is left for names and texts. Past it they are left out, and there is no answer.
+struct Room {
+    left: usize,
+    over: bool,
+}
+
+impl Room {
+    fn take(&mut self, bytes: usize) -> bool {
+        match self.left.checked_sub(bytes) {
+            Some(left) if !self.over => self.left = left,
+            _ => self.over = true,
+        }
+        !self.over
+    }
+    fn cell<'a>(&mut self, cell: Cell<'a>) -> Cell<'a> {
+        match cell {
+            Cell::Str(text) if !self.take(text.len()) => Cell::Null,
+            cell => cell,
+        }
+    }
 }
 
 impl Answer {
-    fn new(query: &StreamAggregate) -> Self {
+    fn new(query: &StreamAggregate, most_text: usize) -> Self {
         let fill = query.sample.and_then(|s| s.fill);
         let fractions = fill.is_some_and(BucketFill::makes_fractions);
         let aggregates = query.aggregates.iter().map(|a| match (a.func, a.column) {
@@ -479,26 +539,35 @@ impl Answer {
             ts: query.sample.map(|_| Vec::new()),
             aggregates: aggregates.collect(),
             rows: 0,
+            room: Room {
+                left: most_text,
+                over: false,
+            },
         }
     }
     fn key(&mut self, entity: &[u8], bucket: i64) {
         if let Some(names) = &mut self.entity {
-            names.push_bytes(entity);
+            let fits = self.room.take(entity.len());
+            names.push_bytes(if fits { entity } else { b"" });
         }
         if let Some(ts) = &mut self.ts {
             ts.push(bucket);
         }
         self.rows += 1;
     }
-    fn batch(self) -> Batch {
+    /// `None`: names and texts are too long.
+    fn batch(self) -> Option<Batch> {
+        if self.room.over {
+            return None;
+        }
         let mut columns = Vec::new();
         columns.extend(self.entity.map(|e| Column::full(ColumnData::Str(e))));
         columns.extend(self.ts.map(|t| Column::full(ColumnData::I64(t))));
         columns.extend(self.aggregates.into_iter().map(ColumnBuilder::finish));
-        Batch {
+        Some(Batch {
             rows: self.rows,
             columns,
-        }
+        })
     }
 }
 
@@ -518,6 +587,7 @@ pub struct Aggregator {
     only_bucket: i64,
     last_group: Option<((u32, i64), usize)>,
     most_groups: usize,
+    most_text: usize,
     limits_error: Limits,
 }
 
@@ -547,6 +617,7 @@ impl Aggregator {
             only_bucket: 0,
             last_group: None,
             most_groups: usize::try_from(limits.buckets).unwrap_or(usize::MAX),
+            most_text: most_text(limits),
             limits_error: limits.clone(),
             channels,
         }
@@ -598,6 +669,9 @@ impl Aggregator {
             && last == key
         {
             return Ok(g);
+        }
+        if self.partial.text_bytes > self.most_text {
+            return Err(too_much_text(&self.limits_error));
         }
         let g = self.partial.group(key);
         if g >= self.most_groups {
@@ -655,11 +729,14 @@ impl Aggregator {
                     (States::Texts(states), BlockData::Str(v)) => {
                         if self.values[c] {
                             let mut row = rows.start;
+                            let before = states[g].bytes();
                             for i in cells {
                                 row = view.first_row(row..rows.end).unwrap_or(row);
                                 states[g].add_one(ts[row - base], v.get(i));
                                 row += 1;
                             }
+                            let bytes = self.partial.text_bytes + states[g].bytes();
+                            self.partial.text_bytes = bytes - before;
                         } else {
                             states[g].count += cells.len() as u64;
                         }

@@ -1,6 +1,6 @@
 //! Rows that are durable in the log and not yet in a segment. Writes are appended by column to a small
-//! active part; every [`RUN_ROWS`] rows it is sealed into a [`Run`]: sorted, coalesced, never changed again,
-//! so that readers share it while writes go on.
+//! active part; every [`RUN_ROWS`] rows, or [`RUN_TEXT_BYTES`] of text, it is sealed into a [`Run`]: sorted,
+//! coalesced, never changed again, so that readers share it while writes go on.
 
 use super::batch::{BatchCells, BatchColumn, StreamBatch};
 use crate::format::block::{Bitmap, BlockData, Presence};
@@ -14,6 +14,10 @@ use std::rc::Rc;
 /// Rows of the active part. Sealing sorts this many at a time, about a millisecond: longer would hold up
 /// the acknowledgements behind it.
 pub const RUN_ROWS: usize = 16 * 1024;
+
+/// Text of the active part, but for its last row. Sealing copies it, and so does every reader that wants all
+/// of it; and the text of a column stays far below the 4 GiB that one buffer of strings can hold.
+pub const RUN_TEXT_BYTES: usize = 4 << 20;
 
 /// Rows sorted by (entity number, ts, arrival), fragments coalesced.
 #[derive(Debug)]
@@ -101,6 +105,7 @@ struct Active {
     /// `rows: None` means rows `0..cells.len()` here.
     columns: Vec<BatchColumn>,
     bytes: usize,
+    text_bytes: usize,
 }
 
 impl Active {
@@ -162,6 +167,7 @@ impl Active {
                         let text = from.get_bytes(i);
                         to.push_bytes(text);
                         self.bytes += text.len() + 4;
+                        self.text_bytes += text.len();
                     }
                 }
                 // A column's kind never changes, and its number is never used again.
@@ -174,7 +180,7 @@ impl Active {
         self.entity.clear();
         self.ts.clear();
         self.columns.clear();
-        self.bytes = 0;
+        (self.bytes, self.text_bytes) = (0, 0);
     }
 
     /// Numbers of the wanted rows in order of (entity, ts, arrival).
@@ -416,6 +422,8 @@ fn gather(
         BatchCells::F64(v) => BlockData::F64(picked.iter().map(|&i| v[i as usize]).collect()),
         BatchCells::Str(v) => {
             let mut out = StrVec::with_capacity(picked.len());
+            let len = |&i: &u32| v.get_bytes(i as usize).len();
+            out.reserve_bytes(picked.iter().map(len).sum());
             picked
                 .iter()
                 .for_each(|&i| out.push_bytes(v.get_bytes(i as usize)));
@@ -423,6 +431,29 @@ fn gather(
         }
     };
     Some(DecodedColumn::new(presence, data))
+}
+
+/// Text of a batch.
+fn text_bytes(batch: &StreamBatch) -> usize {
+    let of = |c: &BatchColumn| match &c.cells {
+        BatchCells::Str(v) => v.bytes().len(),
+        BatchCells::F64(_) => 0,
+    };
+    batch.columns.iter().map(of).sum()
+}
+
+/// Text of each row of a batch.
+fn text_by_row(batch: &StreamBatch) -> Vec<usize> {
+    let mut sums = vec![0; batch.rows()];
+    for column in &batch.columns {
+        if let BatchCells::Str(v) = &column.cells {
+            for cell in 0..v.len() {
+                let row = (column.rows.as_ref()).map_or(cell, |rows| rows[cell] as usize);
+                sums[row] += v.get_bytes(cell).len();
+            }
+        }
+    }
+    sums
 }
 
 /// The memtable of one table on one shard.
@@ -439,12 +470,22 @@ impl MemTable {
     /// Adds a batch; `ids` are the numbers of its entities.
     pub fn apply(&mut self, batch: &StreamBatch, ids: &[u32], lsn: Lsn) {
         let rows = batch.rows();
+        let fits = self.active.text_bytes + text_bytes(batch) <= RUN_TEXT_BYTES;
+        let text_of_row = if fits { Vec::new() } else { text_by_row(batch) };
         let mut start = 0;
         while start < rows {
             let room = RUN_ROWS - self.active.ts.len();
-            let end = rows.min(start + room);
+            let mut end = rows.min(start + room);
+            if !fits {
+                let mut text = self.active.text_bytes;
+                let last = (start..end).find(|&row| {
+                    text += text_of_row[row];
+                    text >= RUN_TEXT_BYTES
+                });
+                end = last.map_or(end, |row| row + 1);
+            }
             self.active.append(batch, ids, start..end);
-            if self.active.ts.len() >= RUN_ROWS {
+            if self.active.ts.len() >= RUN_ROWS || self.active.text_bytes >= RUN_TEXT_BYTES {
                 self.seal();
             }
             start = end;
@@ -498,5 +539,61 @@ impl MemTable {
     pub fn take(&mut self) -> Vec<Rc<Run>> {
         self.seal();
         std::mem::take(self).runs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routing::hash64;
+    use crate::stream::batch::StreamBatchBuilder;
+    use crate::value::Kind;
+
+    fn batch(texts: &[(i64, String)]) -> StreamBatch {
+        let mut b = StreamBatchBuilder::default();
+        for (ts, text) in texts {
+            b.begin_row("a", hash64(b"a"), *ts);
+            let slot = b.slot(ColumnId(64), Kind::F64);
+            b.push_f64(slot, *ts as f64);
+            if !text.is_empty() {
+                let slot = b.slot(ColumnId(65), Kind::Str);
+                b.push_str(slot, text);
+            }
+        }
+        b.finish()
+    }
+
+    #[test]
+    fn runs_are_cut_by_text() {
+        const LONG: usize = RUN_TEXT_BYTES / 8;
+        let lengths = [0, LONG, 3, 5 * LONG, 12 * LONG, 0, LONG, LONG, 7 * LONG, 1];
+        let texts: Vec<(i64, String)> = (0..40)
+            .map(|i| (i, "x".repeat(lengths[i as usize % lengths.len()])))
+            .collect();
+        for size in [1, 7, 40] {
+            let mut table = MemTable::default();
+            for (n, rows) in texts.chunks(size).enumerate() {
+                table.apply(&batch(rows), &[0], Lsn(n as u64 + 1));
+                assert!(table.active.text_bytes < RUN_TEXT_BYTES);
+            }
+            let runs = table.take();
+            assert!(runs.len() > 10);
+            let mut got = Vec::new();
+            for run in &runs {
+                let texts = run.column(ColumnId(65));
+                let cells = |row| texts.and_then(|t| t.str_at(row)).unwrap_or_default();
+                for row in 0..run.rows() {
+                    let ts = run.ts().i64_at(row).unwrap();
+                    let number = run.column(ColumnId(64)).unwrap().f64_at(row);
+                    assert_eq!(number, Some(ts as f64));
+                    got.push((ts, cells(row).to_owned()));
+                }
+                // Everything but the row that made it full is below the bound.
+                let all: usize = (0..run.rows()).map(|row| cells(row).len()).sum();
+                let last = cells(run.rows() - 1).len();
+                assert!(all - last < RUN_TEXT_BYTES, "{all} bytes");
+            }
+            assert!(got == texts, "batches of {size}");
+        }
     }
 }

@@ -1,10 +1,14 @@
 //! The newest sample of each (entity, channel), by entity number: the device shadow is read from here and
-//! never from history. Of samples with the same ts the one that arrived last counts.
+//! never from history, but for long texts: of those only the ts is kept. Of samples with the same ts the one
+//! that arrived last counts.
 
 use crate::ids::ColumnId;
 use crate::value::{Cell, Kind};
 
 const CHUNK: usize = 1024;
+
+/// Longest text that is kept. Tails stay in memory for good, however many entities there are.
+pub const TAIL_TEXT_BYTES: usize = 4096;
 
 #[derive(Debug)]
 struct Chunk {
@@ -16,7 +20,8 @@ struct Chunk {
 #[derive(Debug)]
 enum ChunkCells {
     F64(Box<[f64]>),
-    Str(Box<[Box<str>]>),
+    /// `None`: longer than [`TAIL_TEXT_BYTES`].
+    Str(Box<[Option<Box<str>>]>),
 }
 
 impl Chunk {
@@ -26,7 +31,7 @@ impl Chunk {
             ts: [0; CHUNK],
             cells: match kind {
                 Kind::F64 => ChunkCells::F64(vec![0.0; CHUNK].into()),
-                Kind::Str => ChunkCells::Str(vec![Box::from(""); CHUNK].into()),
+                Kind::Str => ChunkCells::Str(vec![None; CHUNK].into()),
             },
         })
     }
@@ -80,22 +85,24 @@ impl TailColumn {
             chunk.ts[slot] = ts;
             let mut change = (0, 0);
             if let ChunkCells::Str(cells) = &mut chunk.cells {
-                change = (cells[slot].len(), value.len());
-                cells[slot] = value.into();
+                let kept = (value.len() <= TAIL_TEXT_BYTES).then(|| Box::from(value));
+                let len = |text: &Option<Box<str>>| text.as_ref().map_or(0, |t| t.len());
+                change = (len(&cells[slot]), len(&kept));
+                cells[slot] = kept;
             }
             self.bytes = self.bytes + change.1 - change.0;
         }
     }
 
-    /// The newest sample of an entity.
+    /// The newest sample of an entity: its ts, and its cell if that is not too long to be kept here.
     #[inline]
-    pub fn get(&self, entity: u32) -> Option<(i64, Cell<'_>)> {
+    pub fn get(&self, entity: u32) -> Option<(i64, Option<Cell<'_>>)> {
         let chunk = self.chunks.get(entity as usize / CHUNK)?.as_ref()?;
         let slot = entity as usize % CHUNK;
         chunk.has(slot).then(|| {
             let cell = match &chunk.cells {
-                ChunkCells::F64(v) => Cell::F64(v[slot]),
-                ChunkCells::Str(v) => Cell::Str(&v[slot]),
+                ChunkCells::F64(v) => Some(Cell::F64(v[slot])),
+                ChunkCells::Str(v) => v[slot].as_deref().map(Cell::Str),
             };
             (chunk.ts[slot], cell)
         })
@@ -162,17 +169,25 @@ mod tests {
         c.note_f64(5000, 9, 3.0);
         c.note_f64(1, i64::MIN, 4.0);
         let c = t.column(ColumnId(70)).unwrap();
-        assert_eq!(c.get(5000), Some((10, Cell::F64(2.0))));
-        assert_eq!(c.get(1), Some((i64::MIN, Cell::F64(4.0))));
+        assert_eq!(c.get(5000), Some((10, Some(Cell::F64(2.0)))));
+        assert_eq!(c.get(1), Some((i64::MIN, Some(Cell::F64(4.0)))));
         assert_eq!(c.get(0), None);
         assert_eq!(c.get(1 << 31), None);
         let s = t.column_mut(ColumnId(65), Kind::Str);
         s.note_str(0, 1, "long text");
         s.note_str(0, 2, "x");
-        assert_eq!(
-            t.column(ColumnId(65)).unwrap().get(0),
-            Some((2, Cell::Str("x")))
-        );
+        let get = |t: &Tails| {
+            let (ts, cell) = t.column(ColumnId(65)).unwrap().get(0).unwrap();
+            (ts, cell.map(|c| matches!(c, Cell::Str("x"))))
+        };
+        assert_eq!(get(&t), (2, Some(true)));
+        let bytes = t.memory_bytes();
+        let s = t.column_mut(ColumnId(65), Kind::Str);
+        s.note_str(0, 3, &"y".repeat(TAIL_TEXT_BYTES + 1));
+        assert_eq!((get(&t), t.memory_bytes()), ((3, None), bytes - 1));
+        let s = t.column_mut(ColumnId(65), Kind::Str);
+        s.note_str(0, 3, "x");
+        assert_eq!((get(&t), t.memory_bytes()), ((3, Some(true)), bytes));
         t.retain(|id| id != ColumnId(65));
         assert!(t.column(ColumnId(65)).is_none());
     }

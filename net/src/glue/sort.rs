@@ -14,10 +14,14 @@ use strandline_sql::plan::SortKey;
 
 /// Rows of one run: sorting them takes about 50 µs on one key.
 const RUN_ROWS: usize = 1024;
-/// Rows of an outgoing batch.
+/// Rows of an outgoing batch, at most.
 const OUT_ROWS: usize = 128;
+/// Text of an outgoing batch, past which it ends.
+const OUT_BYTES: usize = 1 << 20;
 /// Rows gathered beyond twice the limit before those past it are dropped.
 const SLACK_ROWS: usize = 8192;
+/// As [`SLACK_ROWS`], for rows of long texts.
+const SLACK_BYTES: usize = 16 << 20;
 
 /// A sorted stretch: rows of one batch, in order.
 struct Run {
@@ -35,6 +39,8 @@ pub struct Sorter {
     runs: Vec<Run>,
     rows: usize,
     bytes: usize,
+    /// Bytes that stayed when rows were last dropped.
+    kept_bytes: usize,
     heap: BinaryHeap<Head>,
     given: usize,
 }
@@ -129,6 +135,7 @@ impl Sorter {
             runs: vec![],
             rows: 0,
             bytes: 0,
+            kept_bytes: 0,
             heap: BinaryHeap::new(),
             given: 0,
         }
@@ -147,9 +154,13 @@ impl Sorter {
         }
         self.add(batch).await;
         if let Some(keep) = self.keep
-            && self.rows > keep.saturating_mul(2).saturating_add(SLACK_ROWS)
+            && self.rows > keep
+            && (self.rows > keep.saturating_mul(2).saturating_add(SLACK_ROWS)
+                || self.bytes > 2 * self.kept_bytes + SLACK_BYTES
+                || self.bytes as u64 > self.limits.result_bytes)
         {
             self.drop_beyond(keep).await;
+            self.kept_bytes = self.bytes;
         }
         if self.bytes as u64 > self.limits.result_bytes {
             return Err(self.limits.exceeded(
@@ -240,15 +251,21 @@ impl Sorter {
         batch
     }
 
+    /// The next rows: `rows` of them, or fewer of long texts.
     fn take(&mut self, rows: usize) -> Option<Batch> {
         let mut builders: Option<Vec<ColumnBuilder>> = None;
-        let mut taken = 0;
+        let (mut taken, mut text) = (0, 0);
         while taken < rows
+            && text < OUT_BYTES
             && let Some(mut head) = self.heap.peek_mut()
         {
             let builders = builders.get_or_insert_with(|| builders_for(&head.batch));
             for (builder, column) in builders.iter_mut().zip(&head.batch.columns) {
-                builder.push(column.cell(head.row as usize));
+                let cell = column.cell(head.row as usize);
+                if let Cell::Str(s) = cell {
+                    text += s.len();
+                }
+                builder.push(cell);
             }
             taken += 1;
             let run = self.runs.get(head.run).map(|r| r.rows.as_slice());

@@ -133,3 +133,42 @@ fn memory_is_bounded() {
     let first = sorted(&batches, &order, Some(3), limits).unwrap();
     assert_eq!(first, [9999, 9999, 9999]);
 }
+
+#[test]
+fn long_texts_are_bounded_by_their_bytes() {
+    let order = [SortKey {
+        column: 0,
+        descending: true,
+        nulls_first: false,
+    }];
+    let long = "x".repeat(200_000);
+    let batches: Vec<Vec<Row>> = (0..100)
+        .map(|n| vec![(Some(n), Some(long.clone()), n)])
+        .collect();
+    let limits = Limits {
+        result_bytes: 4 << 20,
+        ..Limits::default()
+    };
+    // 20 MB of rows, of which 2 MB can be answered.
+    let first = sorted(&batches, &order, Some(10), limits.clone()).unwrap();
+    assert_eq!(first, (90..100).rev().collect::<Vec<i64>>());
+    for keep in [None, Some(50)] {
+        let e = sorted(&batches, &order, keep, limits.clone()).unwrap_err();
+        assert_eq!(e.state(), SqlState::OutOfMemory);
+    }
+    // What goes out at once is bounded as well.
+    let tasks: Rc<dyn Tasks> = Rc::new(FakeTasks);
+    block_on(async {
+        let mut sorter = Sorter::new(order.to_vec(), None, &Arc::new(Limits::default()), &tasks);
+        for rows in &batches {
+            sorter.push(batch(rows)).await.unwrap();
+        }
+        sorter.finish();
+        let mut rows = 0;
+        while let Some(b) = sorter.next().await {
+            assert!(b.rows <= OUT_BYTES / long.len() + 1, "{} rows", b.rows);
+            rows += b.rows;
+        }
+        assert_eq!(rows, 100);
+    });
+}

@@ -2,9 +2,12 @@
 
 use super::value::{put_cell, put_datum, put_xid};
 use crate::glue::{Chunk, Notice};
-use strandline_core::error::{Error, Result};
+use strandline_core::error::{Error, Result, SqlState};
 use strandline_sql::plan::{OutputColumn, OutputSource};
 use strandline_sql::types::SqlType;
+
+/// What clients take for one message; its length field could say twice as much.
+const MESSAGE_BYTES_MAX: usize = 1 << 30;
 
 /// How wide a result column goes out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -257,6 +260,12 @@ impl Output {
             if let Err(e) = put {
                 self.buf.truncate(before);
                 return Err(e);
+            }
+            if self.buf.len() - at > MESSAGE_BYTES_MAX {
+                self.buf.truncate(before);
+                let what = "a row of the answer is over 1 GiB, which no message can hold";
+                return Err(Error::new(SqlState::ProgramLimitExceeded, what)
+                    .hint("ask for fewer columns at a time"));
             }
         }
         self.end(at);

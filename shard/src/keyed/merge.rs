@@ -54,7 +54,7 @@ pub struct PurgePlan {
 struct Resolver<'a> {
     writer: KeyedWriter,
     watermark: Rev,
-    versions: Vec<Version>,
+    versions: Vec<Rc<Version>>,
     dropped: bool,
     purge: Option<&'a PurgePlan>,
 }
@@ -68,7 +68,7 @@ impl Resolver<'_> {
         if self.versions.last().is_some_and(|v| v.rev == version.rev) {
             return Ok(());
         }
-        self.versions.push(Rc::unwrap_or_clone(version));
+        self.versions.push(version);
         Ok(())
     }
 
@@ -80,7 +80,7 @@ impl Resolver<'_> {
         }
         self.dropped |= resolve(&mut self.versions, self.watermark);
         for version in self.versions.drain(..) {
-            self.writer.push(Rc::new(version)).await?;
+            self.writer.push(version).await?;
         }
         Ok(())
     }

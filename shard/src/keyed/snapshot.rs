@@ -3,7 +3,7 @@
 use super::cursor::{Merge, RowRef, all_columns, block_i64, block_key, block_version};
 use super::{BY_KEY, SharedMem, segment_counts};
 use crate::segment::Segment;
-use crate::store::BatchSink;
+use crate::store::{BATCH_BYTES, BatchSink};
 use std::rc::Rc;
 use std::sync::Arc;
 use strandline_core::error::{Error, Result, SqlState};
@@ -18,7 +18,7 @@ use strandline_core::schema::TableDef;
 use strandline_core::value::{Batch, Cell, Column, ColumnBuilder, ColumnData, Value};
 use strandline_core::xid::Xid;
 
-/// Rows of one batch of an answer.
+/// Rows of one batch of an answer, at most.
 pub(crate) const BATCH_ROWS: usize = 1024;
 
 /// See the module.
@@ -240,13 +240,27 @@ pub(crate) struct Answer {
     pub counted: u64,
     builders: Vec<ColumnBuilder>,
     rows: usize,
+    /// Bytes of the builders' cells, and of their text alone.
+    bytes: usize,
+    text_bytes: usize,
     sent: u64,
     /// `offset + limit`.
     most: u64,
     sorts: bool,
-    bytes: usize,
+    held: Held,
     limits: Arc<Limits>,
     closed: bool,
+}
+
+/// Rows that wait to be sorted, in batches as large as those that go out: no buffer of text outgrows its
+/// offsets, however much `result_bytes` allows.
+#[derive(Default)]
+struct Held {
+    batches: Vec<Batch>,
+    rows: usize,
+    bytes: usize,
+    /// Bytes that stayed when rows were last thrown away.
+    kept_bytes: usize,
 }
 
 impl Answer {
@@ -262,12 +276,14 @@ impl Answer {
             count_only: scan.count,
             counted: 0,
             rows: 0,
+            bytes: 0,
+            text_bytes: 0,
             sent: 0,
             most: scan
                 .limit
                 .map_or(u64::MAX, |l| l.saturating_add(scan.offset)),
             sorts: layout.natural() != found_in_order,
-            bytes: 0,
+            held: Held::default(),
             limits: limits.clone(),
             closed: false,
             layout,
@@ -293,50 +309,96 @@ impl Answer {
                 KeyedColumn::User(id, _) => {
                     let cell = row.cell(*id);
                     if let Cell::Str(s) = cell {
-                        self.bytes += s.len();
+                        self.text_bytes += s.len();
                     }
                     builder.push(cell);
                 }
             }
         }
         self.rows += 1;
-        self.bytes += 16 * self.layout.columns().len();
-        if self.sorts {
-            if (self.rows as u64) >= self.most.saturating_mul(2).max(8 * BATCH_ROWS as u64) {
-                self.keep_best();
-            }
-            if self.bytes as u64 > self.limits.result_bytes {
-                return Err(self
-                    .limits
-                    .exceeded(
-                        "result_bytes",
-                        SqlState::ProgramLimitExceeded,
-                        "the rows to be sorted",
-                    )
-                    .hint("use LIMIT, or the order in which rows are stored"));
-            }
+        self.bytes = self.text_bytes + self.rows * self.layout.columns().len() * 16;
+        if self.sorts && self.batch_full() {
+            self.hold()?;
+        }
+        Ok(())
+    }
+
+    fn batch_full(&self) -> bool {
+        self.rows >= BATCH_ROWS || self.text_bytes >= BATCH_BYTES
+    }
+
+    /// Puts the rows at hand to those that wait to be sorted.
+    fn hold(&mut self) -> Result<()> {
+        self.held.bytes += self.bytes;
+        self.held.rows += self.rows;
+        let batch = self.take();
+        self.held.batches.push(batch);
+        let rows_due = self.most.saturating_mul(2).max(8 * BATCH_ROWS as u64);
+        let bytes_due = (2 * self.held.kept_bytes).max(8 * BATCH_BYTES) as u64;
+        let due = self.held.rows as u64 >= rows_due
+            || self.held.bytes as u64 >= bytes_due.min(self.limits.result_bytes);
+        if due && self.most < self.held.rows as u64 {
+            self.keep_best();
+        }
+        if self.held.bytes as u64 > self.limits.result_bytes {
+            return Err(self
+                .limits
+                .exceeded(
+                    "result_bytes",
+                    SqlState::ProgramLimitExceeded,
+                    "the rows to be sorted",
+                )
+                .hint("use LIMIT, or the order in which rows are stored"));
         }
         Ok(())
     }
 
     /// Of rows to be sorted, keeps those that can be among the answer.
     fn keep_best(&mut self) {
-        if self.most >= self.rows as u64 {
-            return;
+        let all = std::mem::take(&mut self.held);
+        let best = self.layout.sorted(&all.batches, self.most as usize);
+        let mut rows = best.into_iter().peekable();
+        while let Some((batch, bytes)) = self.gather(&all.batches, &mut rows) {
+            self.held.bytes += bytes;
+            self.held.rows += batch.rows;
+            self.held.batches.push(batch);
         }
-        let batch = self.take();
-        let best = self.layout.sorted(&batch, self.most as usize);
-        for (builder, column) in self.builders.iter_mut().zip(&best.columns) {
-            (0..best.rows).for_each(|row| builder.push(column.cell(row)));
+        self.held.kept_bytes = self.held.bytes;
+    }
+
+    /// The next rows of `rows` as a batch to be sent, with its bytes; `None`: there are none.
+    fn gather(
+        &self,
+        batches: &[Batch],
+        rows: &mut std::iter::Peekable<std::vec::IntoIter<(u32, u32)>>,
+    ) -> Option<(Batch, usize)> {
+        rows.peek()?;
+        let mut builders = self.layout.builders();
+        let (mut taken, mut text) = (0, 0);
+        while taken < BATCH_ROWS
+            && text < BATCH_BYTES
+            && let Some((batch, row)) = rows.next()
+        {
+            for (builder, column) in builders.iter_mut().zip(&batches[batch as usize].columns) {
+                let cell = column.cell(row as usize);
+                if let Cell::Str(s) = cell {
+                    text += s.len();
+                }
+                builder.push(cell);
+            }
+            taken += 1;
         }
-        self.rows = best.rows;
-        self.bytes = best.memory_bytes();
+        let batch = Batch {
+            rows: taken,
+            columns: builders.into_iter().map(ColumnBuilder::finish).collect(),
+        };
+        Some((batch, text + taken * self.layout.columns().len() * 16))
     }
 
     fn take(&mut self) -> Batch {
         let builders = std::mem::replace(&mut self.builders, self.layout.builders());
         let rows = std::mem::take(&mut self.rows);
-        self.bytes = 0;
+        (self.bytes, self.text_bytes) = (0, 0);
         Batch {
             rows,
             columns: builders.into_iter().map(ColumnBuilder::finish).collect(),
@@ -350,7 +412,7 @@ impl Answer {
 
     /// Whether there is a batch to send.
     pub fn batch_ready(&self) -> bool {
-        !self.sorts && self.rows >= BATCH_ROWS
+        !self.sorts && self.batch_full()
     }
 
     /// Sends what there is; false: the reader has enough.
@@ -376,19 +438,20 @@ impl Answer {
             return Ok(());
         }
         if self.sorts {
-            let batch = self.take();
-            let sorted = self
+            if self.rows > 0 {
+                self.hold()?;
+            }
+            let held = std::mem::take(&mut self.held);
+            let most = usize::try_from(self.most).unwrap_or(usize::MAX);
+            let mut rows = self
                 .layout
-                .sorted(&batch, usize::try_from(self.most).unwrap_or(usize::MAX));
-            drop(batch);
-            let all = self.layout.columns().len();
-            let mut from = 0;
-            while from < sorted.rows {
-                let rows = BATCH_ROWS.min(sorted.rows - from);
-                if !out.push(self.layout.part(&sorted, all, from, rows)).await? {
+                .sorted(&held.batches, most)
+                .into_iter()
+                .peekable();
+            while let Some((batch, _)) = self.gather(&held.batches, &mut rows) {
+                if !out.push(batch).await? {
                     break;
                 }
-                from += rows;
             }
             return Ok(());
         }

@@ -47,6 +47,7 @@ pub(crate) struct KeyedWriter {
     id: SegmentId,
     sink: SegmentSink,
     buffer: Vec<Rc<Version>>,
+    buffer_bytes: usize,
     index: Vec<IndexRow>,
     blocks: usize,
     last_key: Option<Box<[u8]>>,
@@ -85,6 +86,7 @@ impl KeyedWriter {
             id,
             sink,
             buffer: Vec::new(),
+            buffer_bytes: 0,
             index: Vec::new(),
             blocks: 0,
             last_key: None,
@@ -98,6 +100,10 @@ impl KeyedWriter {
         let same = self.last_key.as_deref() == Some(&*version.key);
         debug_assert!(same || self.last_key.as_deref().is_none_or(|k| k < &*version.key));
         debug_assert!(!same || version.rev.0 < self.last_rev);
+        let bytes = version.text_bytes() + version.key.len();
+        if (self.buffer_bytes + bytes) as u64 > self.cx.limits.block_bytes {
+            self.write_block().await?;
+        }
         self.index.push(IndexRow {
             rev: version.rev.0,
             place: place(self.blocks, self.buffer.len()),
@@ -110,6 +116,7 @@ impl KeyedWriter {
         }
         self.last_rev = version.rev.0;
         self.tombstones += u64::from(version.deleted);
+        self.buffer_bytes += bytes;
         self.buffer.push(version);
         if self.buffer.len() as u64 >= self.cx.limits.block_rows {
             self.write_block().await?;
@@ -124,6 +131,7 @@ impl KeyedWriter {
 
     async fn write_block(&mut self) -> Result<()> {
         let rows = std::mem::take(&mut self.buffer);
+        self.buffer_bytes = 0;
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
             return Ok(());
         };

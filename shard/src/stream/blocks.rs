@@ -31,6 +31,11 @@ impl ColumnRows {
 pub struct BlockBuilder {
     most: usize,
     target: usize,
+    /// Text and names of a block, past which it is cut.
+    most_bytes: usize,
+    bytes: usize,
+    /// Which channels are of text.
+    texts: Vec<usize>,
     channels: Vec<(ColumnId, Kind)>,
     names: StrVec,
     counts: Vec<u32>,
@@ -46,11 +51,16 @@ pub struct BlockBuilder {
 }
 
 impl BlockBuilder {
-    /// For blocks of at most so many rows.
-    pub fn new(block_rows: usize, channels: Vec<(ColumnId, Kind)>) -> Self {
+    /// For blocks of at most so many rows, and of at most so many bytes of text where they have several.
+    pub fn new(block_rows: usize, block_bytes: usize, channels: Vec<(ColumnId, Kind)>) -> Self {
         BlockBuilder {
             most: block_rows,
             target: block_rows,
+            most_bytes: block_bytes,
+            bytes: 0,
+            texts: (0..channels.len())
+                .filter(|&c| channels[c].1 == Kind::Str)
+                .collect(),
             names: StrVec::new(),
             counts: Vec::new(),
             ts: Vec::new(),
@@ -66,7 +76,10 @@ impl BlockBuilder {
     /// The rows from here on are of this entity, about `expected` of them.
     pub fn begin_entity(&mut self, entity: &[u8], expected: usize) {
         let half = self.most / 2;
-        if self.ts.len() >= half || (expected >= half && self.ts.len() + expected > self.most) {
+        if self.ts.len() >= half
+            || self.bytes >= self.most_bytes / 2
+            || (expected >= half && self.ts.len() + expected > self.most)
+        {
             self.cut();
         }
         self.target = if self.ts.is_empty() && expected > self.most {
@@ -80,15 +93,19 @@ impl BlockBuilder {
 
     /// Adds a row; cells stand in the order of the channels.
     pub fn push(&mut self, ts: i64, cells: &[CellRef], slices: &[SliceRef<'_>]) {
-        if self.ts.len() >= self.target {
+        let text = self.text_of(cells, slices);
+        let too_long = self.bytes + text + self.entity.len() > self.most_bytes;
+        if self.ts.len() >= self.target || (too_long && !self.ts.is_empty()) {
             self.cut();
         }
+        self.bytes += text;
         let row = self.ts.len() as u32;
         let last = self.counts.len().checked_sub(1);
         match last {
             Some(n) if self.names.get_bytes(n) == self.entity => self.counts[n] += 1,
             _ => {
                 self.names.push_bytes(&self.entity);
+                self.bytes += self.entity.len();
                 self.counts.push(1);
             }
         }
@@ -110,8 +127,24 @@ impl BlockBuilder {
         }
     }
 
+    /// Bytes of a row's text.
+    fn text_of(&self, cells: &[CellRef], slices: &[SliceRef<'_>]) -> usize {
+        let mut bytes = 0;
+        for &c in &self.texts {
+            let cell = cells[c];
+            if !cell.is_none()
+                && let Some(view) = slices[cell.slice as usize].channels[c]
+                && let BlockData::Str(from) = view.data()
+            {
+                bytes += from.get_bytes(cell.index as usize).len();
+            }
+        }
+        bytes
+    }
+
     /// Ends the block that is being filled, if it has rows.
     pub fn cut(&mut self) {
+        self.bytes = 0;
         let rows = self.ts.len();
         let (Some(&first_ts), Some(&last_ts)) = (self.ts.first(), self.ts.last()) else {
             return;

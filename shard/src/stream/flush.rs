@@ -41,7 +41,8 @@ impl<'t> SegmentWriter<'t> {
         effort: Effort,
         channels: Vec<(ColumnId, Kind)>,
     ) -> Self {
-        let block_rows = table.cx.limits.block_rows as usize;
+        let limits = &table.cx.limits;
+        let (block_rows, block_bytes) = (limits.block_rows as usize, limits.block_bytes as usize);
         SegmentWriter {
             info: SegmentInfo {
                 kind: SegmentKind::Stream,
@@ -54,7 +55,7 @@ impl<'t> SegmentWriter<'t> {
             },
             effort,
             sink: None,
-            builder: BlockBuilder::new(block_rows, channels),
+            builder: BlockBuilder::new(block_rows, block_bytes, channels),
             table,
         }
     }
@@ -80,9 +81,10 @@ impl<'t> SegmentWriter<'t> {
                 self.builder.push(ts, &cells, &slices);
                 any = true;
                 rows += 1;
+                // At once: blocks that wait are memory that the table has twice.
+                self.write_done().await?;
                 if rows % 256 == 0 {
                     self.table.env.breathe().await;
-                    self.write_done().await?;
                 }
             }
         }

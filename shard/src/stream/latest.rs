@@ -1,5 +1,5 @@
 //! The device shadow: each channel's newest sample. Without a bound on time it comes from the tails alone,
-//! whatever the length of the history.
+//! whatever the length of the history; only long texts, which the tails do not keep, are looked up there.
 
 use super::scan::RowBuilder;
 use super::source::Reader;
@@ -39,19 +39,21 @@ impl StreamTable {
         };
         let output = scan.channels.len();
         let mut rows = RowBuilder::new(reads[..output].iter().map(|c| c.kind).collect());
-        if range == TsRange::ALL {
+        let more = if range == TsRange::ALL {
             self.latest_from_tails(&scan.entities, &reads, output, &mut rows, out)
-                .await?;
+                .await?
         } else {
-            self.latest_within(&scan.entities, range, &reads, output, &mut rows, out)
-                .await?;
-        }
-        if rows.rows() > 0 {
+            let entities = self.entity_list(&scan.entities).await;
+            self.latest_within(&entities, range, &reads, output, &mut rows, out)
+                .await?
+        };
+        if more && rows.rows() > 0 {
             out.push(rows.take()).await?;
         }
         Ok(())
     }
 
+    /// False: the reader has enough.
     async fn latest_from_tails(
         &self,
         wanted: &Entities,
@@ -59,7 +61,7 @@ impl StreamTable {
         output: usize,
         rows: &mut RowBuilder,
         out: &mut dyn BatchSink,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         const STEP: usize = 256;
         let list = match wanted {
             // In order of number, which is the order of the tails.
@@ -69,49 +71,64 @@ impl StreamTable {
         let count = list
             .as_ref()
             .map_or_else(|| self.entities(), EntityList::len);
-        for start in (0..count).step_by(STEP) {
+        let mut n = 0;
+        while n < count {
+            let mut long_text = None;
             {
                 let state = self.state.borrow();
                 let tails: Vec<_> = reads.iter().map(|c| state.tails.column(c.column)).collect();
-                for n in start..count.min(start + STEP) {
+                let end = count.min(n + STEP);
+                while n < end && long_text.is_none() && !rows.is_full() {
                     let id = list.as_ref().map_or(n as u32, |l| l.id(n));
+                    n += 1;
                     let sample = |c: usize| tails[c].and_then(|t| t.get(id));
                     let Some(ts) = (0..reads.len()).filter_map(|c| Some(sample(c)?.0)).max() else {
                         continue;
                     };
+                    if (0..output).any(|c| matches!(sample(c), Some((_, None)))) {
+                        long_text = Some(id);
+                        continue;
+                    }
                     rows.row(state.dictionary.name(id), ts);
                     for (c, read) in reads[..output].iter().enumerate() {
-                        rows.cell(c, fresh(read, ts, sample(c)));
+                        let known = sample(c).and_then(|(ts, cell)| Some((ts, cell?)));
+                        rows.cell(c, fresh(read, ts, known));
                     }
                 }
             }
+            if let Some(id) = long_text {
+                let one = EntityList::In(vec![id]);
+                if !(self.latest_within(&one, TsRange::ALL, reads, output, rows, out)).await? {
+                    return Ok(false);
+                }
+            }
             if rows.is_full() && !out.push(rows.take()).await? {
-                return Ok(());
+                return Ok(false);
             }
             self.env.breathe().await;
         }
-        Ok(())
+        Ok(true)
     }
 
+    /// False: the reader has enough.
     async fn latest_within(
         &self,
-        wanted: &Entities,
+        entities: &EntityList,
         range: TsRange,
         reads: &[ChannelRead],
         output: usize,
         rows: &mut RowBuilder,
         out: &mut dyn BatchSink,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let channels: Vec<(ColumnId, Kind)> = reads.iter().map(|c| (c.column, c.kind)).collect();
-        let entities = self.entity_list(wanted).await;
-        let snapshot = self.snapshot(&entities, range, Some(&channels));
+        let snapshot = self.snapshot(entities, range, Some(&channels));
         let mut reader = Reader::new(snapshot, channels);
         if entities.is_all() {
             reader.index(&self.env).await;
         }
         let mut samples: Vec<Option<(i64, Value)>> = Vec::new();
         for n in 0..entities.len() {
-            let Some(e) = self.entity_ref(&entities, n) else {
+            let Some(e) = self.entity_ref(entities, n) else {
                 continue;
             };
             samples.clear();
@@ -132,14 +149,14 @@ impl StreamTable {
                     rows.cell(c, fresh(read, ts, sample));
                 }
                 if rows.is_full() && !out.push(rows.take()).await? {
-                    return Ok(());
+                    return Ok(false);
                 }
             }
             if n % 16 == 0 {
                 self.env.breathe().await;
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

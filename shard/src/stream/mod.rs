@@ -17,6 +17,8 @@ mod blocks;
 mod count;
 mod flush;
 mod keys;
+#[cfg(test)]
+mod large_tests;
 mod latest;
 mod merge;
 mod scan;
@@ -451,7 +453,7 @@ impl StreamTable {
     }
 
     /// The last sample of a channel within a range, where the tails know it: they do while nothing newer
-    /// than the range, and nothing since the snapshot, has come.
+    /// than the range, and nothing since the snapshot, has come, and it is no long text.
     fn tail_answers(
         &self,
         snapshot: &Snapshot,
@@ -463,7 +465,7 @@ impl StreamTable {
         match state.tails.column(channel).and_then(|c| c.get(entity)) {
             None => Some(None),
             Some((ts, _)) if ts < range.from => Some(None),
-            Some((ts, cell)) if ts <= range.to && state.applied == snapshot.applied => {
+            Some((ts, Some(cell))) if ts <= range.to && state.applied == snapshot.applied => {
                 let value = match cell {
                     Cell::F64(x) => Value::F64(x),
                     Cell::Str(s) => Value::str(s),

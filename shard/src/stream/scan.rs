@@ -3,7 +3,7 @@
 use super::keys::only_entity;
 use super::source::{Reader, load, window_slices, window_views};
 use super::{EntityRef, StreamTable};
-use crate::store::BatchSink;
+use crate::store::{BATCH_BYTES, BatchSink};
 use strandline_core::error::Result;
 use strandline_core::ids::ColumnId;
 use strandline_core::scan::{ChannelRead, StreamScan, TsRange};
@@ -24,6 +24,7 @@ pub struct RowBuilder {
     entity: StrVec,
     ts: Vec<i64>,
     cells: Vec<ColumnBuilder>,
+    text_bytes: usize,
 }
 
 impl RowBuilder {
@@ -34,6 +35,7 @@ impl RowBuilder {
             ts: Vec::new(),
             cells: kinds.iter().map(|&k| ColumnBuilder::of(k)).collect(),
             kinds,
+            text_bytes: 0,
         }
     }
     /// Rows so far.
@@ -42,15 +44,19 @@ impl RowBuilder {
     }
     /// Whether it is time to hand them on.
     pub fn is_full(&self) -> bool {
-        self.ts.len() >= BATCH_ROWS
+        self.ts.len() >= BATCH_ROWS || self.text_bytes >= BATCH_BYTES
     }
     /// Starts a row; its cells follow by [`RowBuilder::cell`].
     pub fn row(&mut self, entity: &[u8], ts: i64) {
         self.entity.push_bytes(entity);
+        self.text_bytes += entity.len();
         self.ts.push(ts);
     }
     /// A cell of the row.
     pub fn cell(&mut self, column: usize, cell: Cell<'_>) {
+        if let Cell::Str(text) = cell {
+            self.text_bytes += text.len();
+        }
         self.cells[column].push(cell);
     }
     /// The rows; it is empty then.

@@ -16,6 +16,7 @@ use strandline_core::routing;
 use strandline_core::schema::{ColumnDef, Family, Label, TableDef};
 use strandline_core::stream::batch::StreamBatchBuilder;
 use strandline_core::time::TIMESTAMP_END_MS;
+use strandline_core::value::Value;
 use strandline_core::xid::parse_hex_128;
 
 /// Where a cell of a timeseries INSERT goes.
@@ -186,6 +187,19 @@ impl<'a> Binder<'a> {
         })
     }
 
+    /// Each row that names one long parameter has its own copy: together they may not be longer than a
+    /// statement that spells them out.
+    fn check_text(&self, bytes: usize) -> Result<()> {
+        if bytes as u64 > self.cx.limits.statement_bytes {
+            return Err(self.cx.limits.exceeded(
+                "statement_bytes",
+                SqlState::ProgramLimitExceeded,
+                "the texts of the rows are too long together",
+            ));
+        }
+        Ok(())
+    }
+
     fn place(&self, def: &TableDef, column: &str) -> String {
         format!("column \"{column}\" of table \"{}\"", def.name)
     }
@@ -223,6 +237,7 @@ impl<'a> Binder<'a> {
         }
         let mut builders: Vec<Option<Builder>> = Vec::new();
         builders.resize_with(usize::from(self.cx.shards.max(1)), || None);
+        let mut text_bytes = 0;
         let mut start = 0;
         for (n, end) in insert.row_ends.iter().enumerate() {
             let row = &insert.cells[start..*end as usize];
@@ -263,7 +278,13 @@ impl<'a> Binder<'a> {
                 let put = match column.label {
                     Label::Text { max_chars } => value::text(value, max_chars, self.cx.limits)
                         .map_err(misfit)?
-                        .map(|t| builder.batch.push_str(builder.slots[i], t)),
+                        .map(|t| {
+                            text_bytes += t.len();
+                            self.check_text(text_bytes)?;
+                            builder.batch.push_str(builder.slots[i], t);
+                            Ok::<_, Error>(())
+                        })
+                        .transpose()?,
                     label => value::number(value, label, true, self.cx.now_ms)
                         .map_err(misfit)?
                         .map(|v| builder.batch.push_f64(builder.slots[i], v)),
@@ -439,6 +460,7 @@ impl<'a> Binder<'a> {
             self.infer_cells(insert, &types)?;
         } else {
             rows.reserve(insert.row_ends.len());
+            let mut text_bytes = 0;
             let mut start = 0;
             for end in &insert.row_ends {
                 let cells = &insert.cells[start..*end as usize];
@@ -450,7 +472,7 @@ impl<'a> Binder<'a> {
                     let value = self.cell(insert, *cell, SqlType::of(column.label), &mut held)?;
                     let stored =
                         value::stored(value, column.label, true, self.cx.now_ms, self.cx.limits);
-                    row.push(stored.map_err(|m| {
+                    let stored = stored.map_err(|m| {
                         m.error(
                             value,
                             column.label.name(),
@@ -458,7 +480,12 @@ impl<'a> Binder<'a> {
                             self.cx.limits,
                         )
                         .at(lexer::position(self.text, self.cell_at(insert, *cell)))
-                    })?);
+                    })?;
+                    if let Value::Str(text) = &stored {
+                        text_bytes += text.len();
+                        self.check_text(text_bytes)?;
+                    }
+                    row.push(stored);
                 }
                 rows.push(row);
             }
@@ -489,5 +516,37 @@ impl Builder {
             })
             .collect();
         Builder { batch, slots }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fuzz::with_context;
+    use crate::parse;
+    use crate::plan::Plan;
+    use crate::types::Datum;
+    use strandline_core::error::{Result, SqlState};
+
+    /// One parameter of 10 MiB, named by so many rows.
+    fn repeated(into: &str, row: &str, rows: usize) -> Result<Plan> {
+        let sql = format!("INSERT INTO {into} VALUES {}", vec![row; rows].join(", "));
+        let long = Datum::Text {
+            text: "x".repeat(10 << 20),
+            unknown: true,
+        };
+        with_context(|cx| parse(&sql, cx.limits)?.remove(0).bind(cx, &[long]))
+    }
+
+    #[test]
+    fn a_long_parameter_is_not_multiplied_without_bound() {
+        for (into, row) in [
+            ("tele (entity, ts, event)", "('a', 1, $1)"),
+            ("devices (name)", "($1)"),
+        ] {
+            repeated(into, row, 6).unwrap_or_else(|e| panic!("{into}: {e}"));
+            let e = repeated(into, row, 7).err().expect("70 MiB of text");
+            assert_eq!(e.state(), SqlState::ProgramLimitExceeded, "{e}");
+            assert!(e.message().contains("statement_bytes"), "{e}");
+        }
     }
 }
