@@ -577,7 +577,7 @@ mod tests {
                 assert!(table.active.text_bytes < RUN_TEXT_BYTES);
             }
             let runs = table.take();
-            assert!(runs.len() > 10);
+            assert!(runs.len() >= 8, "{} runs", runs.len());
             let mut got = Vec::new();
             for run in &runs {
                 let texts = run.column(ColumnId(65));
