@@ -40,7 +40,7 @@ pub struct Rng(pub u64);
 
 impl Rng {
     /// 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -48,7 +48,7 @@ impl Rng {
     }
     /// From 0 to below 1.
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
     /// Normal, mean 0, deviation 1 (Box and Muller 1958).
     pub fn normal(&mut self) -> f64 {
@@ -274,9 +274,9 @@ impl Data {
         }
     }
 
-    /// The sum of the first metric over all rows.
-    pub fn sum(&self) -> f64 {
-        self.rows.iter().map(|r| r[0]).sum()
+    /// The sum of each metric over all rows.
+    pub fn sums(&self) -> [f64; 10] {
+        std::array::from_fn(|i| self.rows.iter().map(|r| r[i]).sum())
     }
 }
 
@@ -340,6 +340,6 @@ mod tests {
         assert_eq!((e.a.0, e.b.0, e.c.0, e.d.0), (60, 120, 50, 1));
         assert!(agree(e.a.1, a) && agree(e.c.1, c) && agree(e.d.1, d));
         assert!(agree(e.b.1, d * 120.0));
-        assert!(agree(data.sum(), d * rows.len() as f64));
+        assert!(agree(data.sums()[0], d * rows.len() as f64));
     }
 }

@@ -7,6 +7,7 @@
 //! | [`data`] | the telemetry, as lines and CSV, and what the questions about it answer |
 //! | [`floor`] | what a plain program reaches on this machine |
 //! | [`load`] | how load arrives: back to back, or on a schedule |
+//! | [`machine`] | what else the machine does |
 //! | [`peers`] | the same work on other databases, by `peers.py` |
 //! | [`pg`] | a small client |
 //! | [`progress`] | how far long work has come |
@@ -20,6 +21,7 @@
 pub mod data;
 pub mod floor;
 pub mod load;
+pub mod machine;
 pub mod peers;
 pub mod pg;
 pub mod progress;

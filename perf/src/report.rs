@@ -12,6 +12,8 @@ pub enum Verdict {
     Ok,
     /// It is not.
     Short,
+    /// The yardstick itself was disturbed: what was seen cannot be.
+    Void,
     /// It could not be measured.
     Failed,
 }
@@ -22,6 +24,7 @@ impl Verdict {
             Verdict::None => "–",
             Verdict::Ok => "OK",
             Verdict::Short => "short",
+            Verdict::Void => "void",
             Verdict::Failed => "FAILED",
         }
     }
@@ -76,6 +79,14 @@ impl Line {
     pub fn at_most(self, most: f64, unit: &str) -> Line {
         let reached = self.figure.is_some_and(|f| f <= most);
         self.target(format!("≤ {most} {unit}").trim_end(), reached)
+    }
+
+    /// Takes the verdict back where the yardstick cannot be right.
+    pub fn void_if(mut self, impossible: bool) -> Line {
+        if impossible {
+            self.verdict = Verdict::Void;
+        }
+        self
     }
 
     /// Names what it is held against.

@@ -21,7 +21,7 @@ pub fn run(run: &mut Run) -> Result<()> {
     let mut stream = TcpStream::connect(&server.ilp)?;
     let mut lines = Vec::with_capacity(1 << 21);
     for i in 0..entities {
-        let level = rng.next() % 100;
+        let level = rng.bits() % 100;
         writeln!(
             lines,
             "fleet,hostname=device-{i:08} level={level} {START_S}000000000"

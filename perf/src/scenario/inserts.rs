@@ -66,7 +66,9 @@ pub fn run(run: &mut Run) -> Result<()> {
         ratio,
     );
     run.report.add(
+        // Nothing durable is faster than the floor: other work on the machine held the plain program up.
         line.at_most(1.5, "× floor")
+            .void_if(ratio < 0.9)
             .yardstick(format!("floor {write:.0} + {trip:.0} µs")),
     );
     let paced_ratio = of(|r| r.paced_us[0] / r.floor.sum_us());

@@ -9,9 +9,9 @@ mod telemetry;
 
 use crate::data::Shape;
 use crate::pg::Pg;
-use crate::report::Report;
+use crate::report::{Line, Report};
 use crate::server::{Server, Starter};
-use crate::{data, floor};
+use crate::{data, floor, machine};
 use std::io::{Error, Read, Result, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::PathBuf;
@@ -110,11 +110,36 @@ pub const ALL: [(&str, &str, Scenario); 7] = [
 ];
 
 impl Run {
-    /// Measures the floor, and then the scenarios that `wanted` names.
+    /// Measures the floor, and then the scenarios that `wanted` names; before and after, what else the
+    /// machine does.
     pub fn all(&mut self, wanted: impl Fn(&str) -> bool) -> Result<()> {
+        let before = machine::busy(self.size.loop_time)?;
+        self.measure(wanted)?;
+        let after = machine::busy(self.size.loop_time)?;
+        let busy = before.max(after);
+        let cores = std::thread::available_parallelism()?;
+        let line = Line::told(
+            "machine",
+            "other work on the machine before and after",
+            format!(
+                "{:.0} % and {:.0} % of {cores} cores",
+                before * 100.0,
+                after * 100.0
+            ),
+            busy,
+        );
+        let most = format!(
+            "≤ {:.0} %, or the figures are rough",
+            machine::QUIET * 100.0
+        );
+        self.report.add(line.target(most, busy <= machine::QUIET));
+        Ok(())
+    }
+
+    fn measure(&mut self, wanted: impl Fn(&str) -> bool) -> Result<()> {
         eprintln!("floor: the machine without us");
         let floor = floor::measure(&self.dir, self.size.floor_rounds)?;
-        self.report.add(crate::report::Line::told(
+        self.report.add(Line::told(
             "floor",
             "floor: aligned 4 KiB direct write + fdatasync; loopback round trip (p50)",
             format!("{:.0} µs + {:.0} µs", floor.write_us, floor.round_trip_us),

@@ -73,13 +73,7 @@ fn load(run: &mut Run, data: &Data, connections: usize, tags: bool) -> Result<()
         must_count(&mut pg, &count, rows)?;
         rates.push(rows as f64 / began.elapsed().as_secs_f64());
         cpu.push((server.cpu_seconds()? - before) * 1e6 / rows as f64);
-        let sum = pg.number(&format!("SELECT sum(usage_user) FROM {table}"))?;
-        if !data::agree(sum, data.sum()) {
-            return Err(Error::other(format!(
-                "sum(usage_user) of {table} is {sum}, not {}",
-                data.sum()
-            )));
-        }
+        all_there(&mut pg, data, &table)?;
         pg.query(&format!("DROP TABLE {table}"))?;
     }
     let rate = median(rates);
@@ -103,6 +97,23 @@ fn load(run: &mut Run, data: &Data, connections: usize, tags: bool) -> Result<()
         line.target("≥ 500,000 rows/s", rate >= 500_000.0)
     });
     run.done(server)
+}
+
+/// Fails unless the sum of every metric is that of the data.
+fn all_there(pg: &mut Pg, data: &Data, table: &str) -> Result<()> {
+    let sums = data::FIELDS.map(|f| format!("sum({f})")).join(", ");
+    let answer = pg.query(&format!("SELECT {sums} FROM {table}"))?;
+    let cells = answer.rows.first().cloned().unwrap_or_default();
+    let seen = cells.iter().flatten().filter_map(|c| c.parse::<f64>().ok());
+    let seen: Vec<f64> = seen.collect();
+    let expected = data.sums();
+    let equal = seen.iter().zip(expected).all(|(a, b)| data::agree(*a, b));
+    if seen.len() != expected.len() || !equal {
+        return Err(Error::other(format!(
+            "the sums of {table} are {seen:?}, not {expected:?}"
+        )));
+    }
+    Ok(())
 }
 
 /// Bytes of the table's segments after everything is flushed and merged.
@@ -131,6 +142,7 @@ fn bytes(
             "$sys.segments says {bytes} bytes, the directory has {files}"
         )));
     }
+    all_there(pg, data, table)?;
     let per_value = bytes as f64 / data.shape.values() as f64;
     let line = Line::told(
         if data.mode == Mode::Int {
