@@ -80,6 +80,12 @@ fn local() -> Rc<Local> {
         .expect("called outside an executor of the runtime")
 }
 
+/// The ring of this executor.
+#[cfg(test)]
+pub(super) fn this_ring() -> Rc<Ring> {
+    local().ring.clone()
+}
+
 /// Starts a task on this executor. A panic in it is caught and logged; the others go on.
 pub fn spawn(queue: TaskQueue, task: impl Future<Output = ()> + 'static) {
     spawn_boxed(queue, Box::pin(task));
@@ -418,8 +424,8 @@ where
 {
     let _watch = DeathWatch(context.index, context.pulse.clone());
     context.pulse.started();
-    let ring =
-        Ring::new().map_err(|e| refusal(context.index, &format_args!("io_uring for files: {e}")));
+    let ring = Ring::new(context.pulse.clone())
+        .map_err(|e| refusal(context.index, &format_args!("io_uring for files: {e}")));
     let ring = match ring {
         Ok(ring) => ring,
         Err(e) => {

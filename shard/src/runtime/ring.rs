@@ -4,17 +4,26 @@
 //!
 //! The ring's descriptor becomes readable when something is complete; one task in the ingest queue waits
 //! for that through glommio's reactor and wakes whoever asked.
+//!
+//! That way is long: the write's end interrupts the reactor's sleep for the kernel's own work, which costs a
+//! round of the reactor, and the end of the fdatasync takes another one; some twelve system calls and two
+//! wakeups in all, as much time as a fast disk needs for the commit. So a commit that is small and alone on
+//! an executor with nothing else to do is waited for in the ring itself. [`WAIT_MAX`] bounds what others may
+//! lose by that.
 
+use super::pulse::Pulse;
 use glommio::io::PollableFd;
 use io_uring::{IoUring, opcode, squeue, types};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 /// What O_DIRECT asks of addresses in memory, on every file system we know.
 const MEMORY_ALIGN: usize = 4096;
@@ -25,6 +34,55 @@ const COMPLETIONS: u32 = 2048;
 /// Buffers kept for reuse, and the largest that is kept.
 const POOL_BUFFERS: usize = 8;
 const POOL_BUFFER_BYTES_MAX: usize = 9 << 20;
+/// How long an executor that has nothing else to do waits for a commit at most, deaf to all others: half of
+/// a task's time slice.
+const WAIT_MAX: Duration = Duration::from_micros(500);
+/// A commit of up to this is small.
+const WAIT_BYTES_MAX: usize = 64 << 10;
+/// Polls of tasks from one commit to the next that a single connection needs, some three times over; more
+/// are of others, who are about to come again. Then the time of a commit is better spent on them.
+const WAIT_POLLS_MAX: u64 = 16;
+/// Commits in a row with so few polls before the first one is waited for.
+const WAIT_AFTER: u32 = 8;
+/// Where every third wait is in vain the disk is slow, and the reactor's way is not what counts: then one
+/// commit in so many is waited for, to see whether it still is.
+const WAIT_PROBE: u32 = 256;
+
+/// Whether commits are worth waiting for on the spot.
+#[derive(Default)]
+struct Patience {
+    /// The pulse's polls at the last look.
+    polls: Cell<u64>,
+    /// Looks in a row that found few polls.
+    quiet: Cell<u32>,
+    /// Less and more by waits that were in vain and that were not; from 0 to 8.
+    debt: Cell<u32>,
+    /// Waits so far.
+    waits: Cell<u64>,
+}
+
+impl Patience {
+    /// A look before each wait for the ring, given the pulse's count of polls.
+    fn look(&self, polls: u64) -> bool {
+        let few = polls.wrapping_sub(self.polls.replace(polls)) <= WAIT_POLLS_MAX;
+        self.quiet.set(if few {
+            self.quiet.get().saturating_add(1)
+        } else {
+            0
+        });
+        let quiet = self.quiet.get();
+        quiet >= WAIT_AFTER && (self.debt.get() < 8 || quiet.is_multiple_of(WAIT_PROBE))
+    }
+
+    fn waited(&self, in_vain: bool) {
+        self.waits.set(self.waits.get() + 1);
+        let debt = self.debt.get();
+        self.debt.set(match in_vain {
+            true => (debt + 2).min(8),
+            false => debt.saturating_sub(1),
+        });
+    }
+}
 
 /// Memory for one operation. The used part starts on a [`MEMORY_ALIGN`] boundary.
 #[derive(Debug, Default)]
@@ -61,6 +119,8 @@ struct Slot {
     /// Nobody waits any more; freed with its completion.
     abandoned: bool,
     buffer: Buffer,
+    /// A small write with its fdatasync.
+    commit: bool,
     /// Keeps the descriptor from being closed and given to another file meanwhile.
     _file: Rc<File>,
 }
@@ -81,6 +141,8 @@ struct Inner {
     in_flight: usize,
     /// Entries are queued that the kernel would not take yet.
     unsubmitted: bool,
+    /// Commits among them.
+    commits: usize,
     reaper: Option<Waker>,
     pool: Vec<Buffer>,
 }
@@ -90,10 +152,15 @@ pub(super) struct Ring {
     inner: RefCell<Inner>,
     fd: RawFd,
     links: bool,
+    /// The kernel can end a wait after a time.
+    timed: bool,
+    pulse: Arc<Pulse>,
+    patience: Patience,
 }
 
 impl Ring {
-    pub(super) fn new() -> io::Result<Rc<Ring>> {
+    /// For the executor of this pulse.
+    pub(super) fn new(pulse: Arc<Pulse>) -> io::Result<Rc<Ring>> {
         let uring = IoUring::builder()
             .dontfork()
             .setup_clamp()
@@ -101,15 +168,20 @@ impl Ring {
             .build(ENTRIES)?;
         // Without "no completion on success" a chain would answer twice; then write and sync go one by one.
         let links = uring.params().is_feature_skip_cqe_on_success();
+        let timed = uring.params().is_feature_ext_arg();
         Ok(Rc::new(Ring {
             fd: uring.as_raw_fd(),
             links,
+            timed,
+            pulse,
+            patience: Patience::default(),
             inner: RefCell::new(Inner {
                 uring,
                 slots: Vec::new(),
                 free: Vec::new(),
                 in_flight: 0,
                 unsubmitted: false,
+                commits: 0,
                 reaper: None,
                 pool: Vec::new(),
             }),
@@ -144,12 +216,41 @@ impl Ring {
             if self.inner.borrow().unsubmitted {
                 self.inner.borrow_mut().submit();
                 glommio::executor().yield_task_queue_now().await;
+            } else if self.is_alone() {
+                self.wait_here();
+                if self.inner.borrow().in_flight > 0 {
+                    // It takes longer: now the other way, which costs a round of the reactor.
+                    if let Err(e) = watched.readable().await {
+                        tracing::error!("the file ring cannot be watched: {e}");
+                        return;
+                    }
+                }
             } else if let Err(e) = watched.readable().await {
                 tracing::error!("the file ring cannot be watched: {e}");
                 return;
             }
             self.inner.borrow_mut().drain();
         }
+    }
+
+    /// Nothing but one small commit is under way on this executor, nobody else is about to come, and it will
+    /// not take long.
+    fn is_alone(&self) -> bool {
+        let patient = self.patience.look(self.pulse.polls());
+        let inner = self.inner.borrow();
+        let alone = inner.in_flight == 1 && inner.commits == 1 && self.pulse.runnable() == 0;
+        self.timed && patient && alone
+    }
+
+    /// Sleeps until something is complete, or for [`WAIT_MAX`].
+    fn wait_here(&self) {
+        let mut inner = self.inner.borrow_mut();
+        let limit = types::Timespec::from(WAIT_MAX);
+        let limit = types::SubmitArgs::new().timespec(&limit);
+        // An error is that the time is over, or a signal: the completions say what there is.
+        let _ = inner.uring.submitter().submit_with_args(1, &limit);
+        inner.drain();
+        self.patience.waited(inner.in_flight > 0);
     }
 
     /// A buffer of `len` bytes whose content is arbitrary (ours of before, or zeros).
@@ -256,7 +357,10 @@ impl Ring {
         entries: [Option<squeue::Entry>; 2],
     ) -> Wait<'a> {
         let mut inner = self.inner.borrow_mut();
+        let commit = entries[1].is_some() && buffer.len <= WAIT_BYTES_MAX;
+        inner.commits += usize::from(commit);
         let slot = Slot {
+            commit,
             waker: None,
             answer: None,
             abandoned: false,
@@ -363,6 +467,7 @@ impl Inner {
             slots,
             free,
             in_flight,
+            commits,
             pool,
             ..
         } = self;
@@ -377,6 +482,7 @@ impl Inner {
             };
             let Some(slot) = entry else { continue };
             *in_flight -= 1;
+            *commits -= usize::from(slot.commit);
             slot.answer = Some(answer);
             if slot.abandoned {
                 if let Some(slot) = entry.take()
@@ -452,5 +558,94 @@ impl Drop for Wait<'_> {
         } else {
             slot.abandoned = true;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::executors::{Executors, spawn, this_ring};
+    use strandline_core::error::{Error, Result};
+    use strandline_core::io::TaskQueue;
+
+    /// Commits on an executor of its own; how often it waited on the spot.
+    fn commits(
+        beside: impl Fn() + Send + Sync + 'static,
+        expect: impl Fn(u64) + Send + Sync + 'static,
+    ) {
+        const COMMITS: u64 = 50;
+        async fn run(file: Rc<File>) -> Result<u64> {
+            let ring = this_ring();
+            for n in 0..COMMITS {
+                let block = ring.buffer_of(&[n as u8; 4096]);
+                let (written, block) = ring.write_and_sync(&file, n * 4096, block).await;
+                assert_eq!(written.map_err(Error::from)?, 4096);
+                ring.recycle(block);
+                let empty = ring.buffer(4096);
+                let (read, block) = ring.read(&file, n * 4096, empty).await;
+                assert_eq!(read.map_err(Error::from)?, 4096);
+                assert_eq!(block.as_slice(), [n as u8; 4096]);
+                ring.recycle(block);
+            }
+            Ok(ring.patience.waits.get())
+        }
+        let (beside, expect) = (Arc::new(beside), Arc::new(expect));
+        let executors = Executors::start(1, move |_| {
+            let (beside, expect) = (beside.clone(), expect.clone());
+            Box::pin(async move {
+                beside();
+                let waits = run(Rc::new(tempfile::tempfile()?)).await?;
+                expect(waits);
+                Ok(())
+            })
+        });
+        executors.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn a_lone_commit_is_waited_for_on_the_spot() {
+        commits(|| {}, |waits| assert!(waits > 0));
+    }
+
+    #[test]
+    fn patience_ends_on_a_slow_disk_and_in_company() {
+        let patience = Patience::default();
+        let mut polls = 0;
+        let mut look = |more| {
+            polls += more;
+            patience.look(polls)
+        };
+        assert!((1..WAIT_AFTER).all(|_| !look(6)));
+        assert!(look(6));
+        patience.waited(false);
+        assert!(!look(60), "others have come");
+        assert!((1..WAIT_AFTER).all(|_| !look(6)));
+        for _ in 0..4 {
+            assert!(look(6));
+            patience.waited(true);
+        }
+        let mut tried = 0;
+        for _ in 0..4 * WAIT_PROBE {
+            if look(6) {
+                tried += 1;
+                patience.waited(true);
+            }
+        }
+        assert_eq!(tried, 4);
+        while !look(6) {}
+        patience.waited(false);
+        assert!(look(6), "the disk is fast again");
+    }
+
+    #[test]
+    fn nobody_waits_on_the_spot_while_others_have_work() {
+        let others = || {
+            spawn(TaskQueue::Query, async {
+                loop {
+                    futures_lite::future::yield_now().await;
+                }
+            });
+        };
+        commits(others, |waits| assert_eq!(waits, 0));
     }
 }
