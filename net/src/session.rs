@@ -220,11 +220,15 @@ impl Session {
         let was = self.block;
         let no_block = || Notice::warning("25P01", "there is no transaction in progress");
         Ok(match (t, was) {
-            (Transaction::Begin, Block::Idle) => {
+            (Transaction::Begin { read_only }, Block::Idle) => {
                 self.block = Block::Open { wrote: false };
+                if read_only {
+                    self.settings
+                        .set("transaction_read_only", Some("on"), true, true)?;
+                }
                 Answer::words("BEGIN")
             }
-            (Transaction::Begin, _) => {
+            (Transaction::Begin { .. }, _) => {
                 self.notices.push(Notice::warning(
                     "25001",
                     "there is already a transaction in progress",

@@ -97,7 +97,10 @@ pub enum ReturnWhat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transaction {
     /// BEGIN, START TRANSACTION.
-    Begin,
+    Begin {
+        /// READ ONLY: writes in the block are refused.
+        read_only: bool,
+    },
     /// COMMIT, END.
     Commit,
     /// ROLLBACK, ABORT.

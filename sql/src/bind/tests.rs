@@ -825,15 +825,15 @@ fn settings_and_transactions() {
         Some(s("transaction_isolation"))
     );
     for (sql, want) in [
-        ("BEGIN", Transaction::Begin),
-        ("BEGIN WORK", Transaction::Begin),
+        ("BEGIN", Transaction::Begin { read_only: false }),
+        ("BEGIN WORK", Transaction::Begin { read_only: false }),
         (
             "START TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY, NOT DEFERRABLE",
-            Transaction::Begin,
+            Transaction::Begin { read_only: true },
         ),
         (
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE",
-            Transaction::Begin,
+            Transaction::Begin { read_only: false },
         ),
         ("COMMIT TRANSACTION", Transaction::Commit),
         ("END AND NO CHAIN", Transaction::Commit),

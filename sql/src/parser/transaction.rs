@@ -1,5 +1,5 @@
-//! `BEGIN`, `START TRANSACTION`, `COMMIT`, `END`, `ROLLBACK`, `ABORT`, with the words that may follow. Modes
-//! are read and let go: each statement commits by itself, whatever the isolation level.
+//! `BEGIN`, `START TRANSACTION`, `COMMIT`, `END`, `ROLLBACK`, `ABORT`, with the words that may follow. READ
+//! ONLY counts; the other modes are read and let go: each statement commits by itself, whatever the isolation level.
 
 use super::{PResult, Parsed, Parser};
 use crate::lexer::Kind;
@@ -16,8 +16,10 @@ impl Parser<'_> {
                 if word == "START" && !noise {
                     return Err(self.unexpected());
                 }
-                self.transaction_modes()?;
-                Ok(Parsed::Transaction(Transaction::Begin))
+                let (_, read_only) = self.transaction_modes()?;
+                Ok(Parsed::Transaction(Transaction::Begin {
+                    read_only: read_only == Some(true),
+                }))
             }
             _ => {
                 if self.is_word(0, "PREPARED") {

@@ -188,6 +188,12 @@ fn blocks() {
                 .await[4],
             "D 0"
         );
+        let refused = c.query("BEGIN READ ONLY; DROP TABLE devices").await;
+        assert!(refused[1].starts_with("E ERROR 25006"), "{refused:?}");
+        // It ends with its block.
+        assert_eq!(c.query("ROLLBACK").await, ["C ROLLBACK", "Z I"]);
+        let shown = c.query("SHOW transaction_read_only").await;
+        assert!(shown.iter().any(|m| m.contains("off")), "{shown:?}");
         let refused = c
             .query("BEGIN READ WRITE; SET TRANSACTION READ ONLY; DROP TABLE devices")
             .await;
