@@ -13,6 +13,9 @@ use strandline_core::ids::{Lsn, SegmentId, TableId};
 /// After a flush or merge that failed (a full disk), the next try comes this much later.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// Puts a merge in the place of its inputs, which it answers.
+type InstallMerge = Box<dyn FnOnce() -> Vec<Rc<Segment>>>;
+
 impl Shard {
     /// Flushes while memory or log is over its threshold; sleeps till the next ring.
     pub(crate) async fn flush_loop(self: Rc<Self>) {
@@ -206,38 +209,35 @@ impl Shard {
         let Some(store) = self.tables.borrow().get(&table).cloned() else {
             return Ok(false);
         };
-        let (inputs, outputs, install): (
-            Vec<SegmentId>,
-            Vec<SegmentId>,
-            Box<dyn FnOnce() -> Vec<Rc<Segment>>>,
-        ) = match &store {
-            Store::Stream(t) => {
-                let Some(job) = t.pick_merge() else {
-                    return Ok(false);
-                };
-                let done = t.merge(&job).await?;
-                let outputs = done.outputs.iter().map(|s| s.id()).collect();
-                let t = t.clone();
-                (
-                    done.inputs.clone(),
-                    outputs,
-                    Box::new(move || t.install_merge(done)),
-                )
-            }
-            Store::Keyed(t) => {
-                let Some(job) = t.pick_merge() else {
-                    return Ok(false);
-                };
-                let done = t.merge(&job, self.watermark(table)).await?;
-                let outputs = done.outputs.iter().map(|s| s.id()).collect();
-                let t = t.clone();
-                (
-                    done.inputs.clone(),
-                    outputs,
-                    Box::new(move || t.install_merge(done)),
-                )
-            }
-        };
+        let (inputs, outputs, install): (Vec<SegmentId>, Vec<SegmentId>, InstallMerge) =
+            match &store {
+                Store::Stream(t) => {
+                    let Some(job) = t.pick_merge() else {
+                        return Ok(false);
+                    };
+                    let done = t.merge(&job).await?;
+                    let outputs = done.outputs.iter().map(|s| s.id()).collect();
+                    let t = t.clone();
+                    (
+                        done.inputs.clone(),
+                        outputs,
+                        Box::new(move || t.install_merge(done)),
+                    )
+                }
+                Store::Keyed(t) => {
+                    let Some(job) = t.pick_merge() else {
+                        return Ok(false);
+                    };
+                    let done = t.merge(&job, self.watermark(table)).await?;
+                    let outputs = done.outputs.iter().map(|s| s.id()).collect();
+                    let t = t.clone();
+                    (
+                        done.inputs.clone(),
+                        outputs,
+                        Box::new(move || t.install_merge(done)),
+                    )
+                }
+            };
         self.replace_segments(table, &inputs, &outputs).await?;
         self.doomed.borrow_mut().extend(install());
         self.flush_epoch.set(self.flush_epoch.get() + 1);

@@ -34,7 +34,7 @@ impl StoreContext {
 
 /// Text of one batch of an answer, past which it is sent on. With the batches that may wait in a channel this
 /// bounds what a reader of large texts holds.
-pub const BATCH_BYTES: usize = 1 << 20;
+pub const BATCH_BYTES: usize = 256 << 10;
 
 /// Takes the batches of a scan.
 pub trait BatchSink {

@@ -190,7 +190,7 @@ impl KeyedSnapshot {
                 return Ok(());
             }
             steps += 1;
-            if steps % 256 == 0 {
+            if steps.is_multiple_of(256) {
                 self.env.breathe().await;
             }
         }

@@ -42,6 +42,9 @@ pub(crate) const BY_KEY: u8 = 0;
 /// Section of the x_rev order.
 pub(crate) const BY_REV: u8 = 1;
 
+/// Staged versions of each key, oldest first.
+type Pending = BTreeMap<Box<[u8]>, Vec<Rc<Version>>>;
+
 /// A memtable that readers share.
 pub(crate) type SharedMem = Rc<RefCell<Memtable>>;
 
@@ -50,8 +53,7 @@ pub struct KeyedTable {
     env: Env,
     def: RefCell<Arc<TableDef>>,
     cx: StoreContext,
-    /// Staged versions of each key, oldest first.
-    pending: RefCell<BTreeMap<Box<[u8]>, Vec<Rc<Version>>>>,
+    pending: RefCell<Pending>,
     active: RefCell<SharedMem>,
     /// Oldest first.
     frozen: RefCell<Vec<SharedMem>>,

@@ -167,7 +167,7 @@ impl KeyedSnapshot {
                 }
             }
             steps += 1;
-            if steps % 512 == 0 {
+            if steps.is_multiple_of(512) {
                 self.env.breathe().await;
             }
         }
@@ -334,7 +334,7 @@ impl Answer {
         let batch = self.take();
         self.held.batches.push(batch);
         let rows_due = self.most.saturating_mul(2).max(8 * BATCH_ROWS as u64);
-        let bytes_due = (2 * self.held.kept_bytes).max(8 * BATCH_BYTES) as u64;
+        let bytes_due = (2 * self.held.kept_bytes).max(32 * BATCH_BYTES) as u64;
         let due = self.held.rows as u64 >= rows_due
             || self.held.bytes as u64 >= bytes_due.min(self.limits.result_bytes);
         if due && self.most < self.held.rows as u64 {

@@ -827,15 +827,15 @@ fn fill_makes_the_empty_buckets() {
         [
             vec![null(), null(), null()],
             vec![n(1.0), x(), n(1.0)],
-            vec![n(2.0), null(), n(1.0)],
-            vec![n(3.0), null(), n(2.0)],
+            vec![n(2.0), null(), n(1.0 + 1.0 / 3.0)],
+            vec![n(3.0), null(), n(1.0 + 2.0 / 3.0)],
             vec![n(4.0), null(), n(2.0)],
             vec![null(), null(), null()],
         ]
     );
     assert_eq!(
         rows(BucketFill::Number(7.4))[2],
-        vec![n(7.4), null(), n(7.0)]
+        vec![n(7.4), null(), n(7.4)]
     );
     assert_eq!(rows(BucketFill::Null)[2], vec![null(), null(), null()]);
     let mut wide = query(BucketFill::Null);

@@ -544,7 +544,7 @@ mod tests {
             ("devices (name)", "($1)"),
         ] {
             repeated(into, row, 6).unwrap_or_else(|e| panic!("{into}: {e}"));
-            let e = repeated(into, row, 7).err().expect("70 MiB of text");
+            let e = repeated(into, row, 7).expect_err("70 MiB of text");
             assert_eq!(e.state(), SqlState::ProgramLimitExceeded, "{e}");
             assert!(e.message().contains("statement_bytes"), "{e}");
         }
