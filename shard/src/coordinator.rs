@@ -1,7 +1,7 @@
 //! The coordinator: one actor per database that changes the catalog file (tables, columns, reserved numbers,
 //! horizons), and leads VACUUM and CHECKPOINT over the shards. A change is durable before it is published.
 
-use crate::files;
+use crate::files::{self, ReplaceFailed};
 use crate::router::Router;
 use crate::shared::{CATALOG_KIND, CATALOG_NAME, CatalogFile, Shared, no_table};
 use futures_util::lock::Mutex;
@@ -13,6 +13,7 @@ use strandline_core::io::Env;
 use strandline_core::schema::{
     ColumnDef, ColumnSpec, Family, Fill, Label, TableDef, TableRevisions, TableSpec,
 };
+use strandline_core::schema_change::{Skipped, TableChange};
 
 /// See the module.
 pub struct Coordinator {
@@ -35,17 +36,43 @@ impl Coordinator {
 
     /// Changes the catalog file durably, then publishes it.
     async fn commit(&self, current: &mut CatalogFile, next: CatalogFile) -> Result<()> {
-        files::replace(&self.env, "", CATALOG_NAME, CATALOG_KIND, &next)
-            .await
-            .map_err(|e| {
-                Error::new(
-                    e.state(),
-                    format!("the catalog could not be written: {}", e.message()),
-                )
-            })?;
+        self.write(&next).await.map_err(|failed| failed.error)?;
         *current = next;
         self.shared.publish(current);
         Ok(())
+    }
+
+    async fn write(&self, file: &CatalogFile) -> std::result::Result<(), ReplaceFailed> {
+        let done = files::try_replace(&self.env, "", CATALOG_NAME, CATALOG_KIND, file).await;
+        done.map_err(|failed| ReplaceFailed {
+            error: Error::new(
+                failed.error.state(),
+                format!(
+                    "the catalog could not be written: {}",
+                    failed.error.message()
+                ),
+            ),
+            ..failed
+        })
+    }
+
+    /// Commits a change that takes a table away. The table is out of sight before the file is written: were
+    /// it the other way round, writes to it could be acknowledged while nobody knows whether the file that
+    /// a crash leaves still has it. After an error it is seen again once the file surely has it.
+    async fn commit_drop(&self, current: &mut CatalogFile, next: CatalogFile) -> Result<()> {
+        self.shared.publish(&next);
+        let Err(failed) = self.write(&next).await else {
+            *current = next;
+            return Ok(());
+        };
+        if failed.in_doubt && self.write(current).await.is_err() {
+            *current = next;
+            return Err(failed.error.hint(
+                "the table is out of use; whether it is still there shows at the next start",
+            ));
+        }
+        self.shared.publish(current);
+        Err(failed.error)
     }
 
     /// CREATE.
@@ -163,7 +190,7 @@ impl Coordinator {
         let id = next.tables.remove(at).id;
         next.revisions.remove(&id);
         next.version += 1;
-        self.commit(&mut file, next).await?;
+        self.commit_drop(&mut file, next).await?;
         self.shared.allocator()?.remove_table(id);
         // From here the table is gone; its files follow. A shard that fails now removes them at its start.
         for shard in self.all_shards() {
@@ -182,6 +209,38 @@ impl Coordinator {
             }
         }
         Ok(true)
+    }
+
+    /// ALTER: one edit of the catalog file. No shard takes part: what is stored names columns by numbers.
+    pub async fn alter_table(
+        &self,
+        table: TableId,
+        changes: &[TableChange],
+    ) -> Result<Vec<Skipped>> {
+        let mut file = self.file.lock().await;
+        let mut next = file.clone();
+        let at = next
+            .tables
+            .iter()
+            .position(|t| t.id == table)
+            .ok_or_else(no_table)?;
+        let mut skipped = Vec::new();
+        for change in changes {
+            if let TableChange::Rename { to } = change
+                && next.tables.iter().any(|t| t.id != table && t.name == *to)
+            {
+                return Err(Error::new(
+                    SqlState::DuplicateTable,
+                    format!("table \"{to}\" already exists"),
+                ));
+            }
+            skipped.extend(next.tables[at].change(change, &self.shared.limits)?);
+        }
+        if next.tables != file.tables {
+            next.version += 1;
+            self.commit_tables(&mut file, next).await?;
+        }
+        Ok(skipped)
     }
 
     /// Line protocol: the table and channels that are missing, and wider labels.

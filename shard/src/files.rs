@@ -10,6 +10,9 @@ use strandline_core::io::{Env, FileMode};
 const SMALL_FILE_BYTES: u64 = 1 << 30;
 
 /// Replaces `dir/name` with the sealed form of `value`. Durable when it returns.
+///
+/// # Errors
+/// The old one is in place, or the new one, or a crash decides: see [`try_replace`].
 pub async fn replace<T: Serialize>(
     env: &Env,
     dir: &str,
@@ -17,16 +20,43 @@ pub async fn replace<T: Serialize>(
     kind: &str,
     value: &T,
 ) -> Result<()> {
-    let bytes = sealed::seal(kind, value)?;
+    let done = try_replace(env, dir, name, kind, value).await;
+    done.map_err(|failed| failed.error)
+}
+
+/// Why a small file was not replaced.
+pub struct ReplaceFailed {
+    /// Why.
+    pub error: Error,
+    /// The rename was tried: which of the two files a later start finds is not known.
+    pub in_doubt: bool,
+}
+
+/// As [`replace`], for callers that must know what an error leaves behind.
+pub async fn try_replace<T: Serialize>(
+    env: &Env,
+    dir: &str,
+    name: &str,
+    kind: &str,
+    value: &T,
+) -> std::result::Result<(), ReplaceFailed> {
     let path = join(dir, name);
     let tmp = format!("{path}.tmp");
-    let file = env.disk.create(&tmp, FileMode::Buffered).await?;
-    file.write_at(0, &bytes).await?;
-    file.sync().await?;
-    drop(file);
-    env.disk.rename(&tmp, &path).await?;
-    env.disk.sync_dir(dir).await?;
-    Ok(())
+    let written = async {
+        let bytes = sealed::seal(kind, value)?;
+        let file = env.disk.create(&tmp, FileMode::Buffered).await?;
+        file.write_at(0, &bytes).await?;
+        file.sync().await?;
+        Ok(())
+    };
+    let failed = |in_doubt| move |error| ReplaceFailed { error, in_doubt };
+    written.await.map_err(failed(false))?;
+    let renamed = async {
+        env.disk.rename(&tmp, &path).await?;
+        env.disk.sync_dir(dir).await?;
+        Ok(())
+    };
+    renamed.await.map_err(failed(true))
 }
 
 /// Reads `dir/name`; `None` when it is not there.

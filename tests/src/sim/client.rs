@@ -602,7 +602,15 @@ impl Client {
                     self.run.met(|c| c.drops += u64::from(dropped));
                     self.run.model.borrow_mut().drop_acked(&name, &ids);
                 }
-                Err(e) => self.run.write_failed("DROP", &e),
+                Err(e) => {
+                    // A table that is seen after the error is there to stay.
+                    let catalog = self.db.catalog();
+                    self.run
+                        .model
+                        .borrow_mut()
+                        .drop_failed(&name, &ids, &catalog);
+                    self.run.write_failed("DROP", &e);
+                }
             }
             return;
         }

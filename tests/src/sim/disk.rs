@@ -119,6 +119,8 @@ pub struct DiskFaults {
     pub write_errors: u64,
     /// One sync in so many fails, and may drop what it should have made durable (0: none).
     pub sync_errors: u64,
+    /// One sync of a directory in so many fails, and leaves its names as they were (0: none).
+    pub dir_sync_errors: u64,
     /// One read in so many fails (0: none).
     pub read_errors: u64,
     /// Nothing that needs space succeeds: new names, longer files.
@@ -305,6 +307,11 @@ impl SimDisk {
             .commits
             .values_mut()
             .for_each(|c| c.retain(|(file, ..)| reached.contains(file)));
+    }
+
+    /// Gives the memory of all files back, at the end of a run.
+    pub fn clear(&self) {
+        self.state.borrow_mut().nodes.clear();
     }
 
     /// Whether any file holds these bytes.
@@ -598,7 +605,7 @@ impl Disk for SimMount {
                 (id, state.dir(id).map_or(0, |d| d.pending.len()))
             };
             self.op().await?;
-            if self.disk.hits(self.disk.faults.get().sync_errors) {
+            if self.disk.hits(self.disk.faults.get().dir_sync_errors) {
                 return Err(self.disk.io_error());
             }
             if let Some(Lie::Everywhere | Lie::Directories) = self.disk.faults.get().sync_lies {

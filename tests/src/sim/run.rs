@@ -249,6 +249,7 @@ impl Life {
                 self.set_faults(DiskFaults {
                     write_errors: 30,
                     sync_errors: 30,
+                    dir_sync_errors: 30,
                     read_errors: 60,
                     full: rng.one_in(4),
                     ..DiskFaults::default()
@@ -430,6 +431,7 @@ impl Life {
             self.set_faults(DiskFaults {
                 write_errors: writes * 150,
                 sync_errors: syncs * 100,
+                dir_sync_errors: syncs * 20,
                 ..DiskFaults::default()
             });
             self.run_steps(rng.between(50, 1_500))?;
@@ -659,6 +661,7 @@ pub fn run(seed: u64, planted: Planted) -> Result<Summary, String> {
     life.check(&process, true).map_err(last)?;
     life.crash(process.states());
     let mut seen = run.seen.get();
+    disk.clear();
     let disk = disk.counts.get();
     seen.acked = run.model.borrow().acked;
     seen.torn_writes = disk.torn;

@@ -348,3 +348,60 @@ fn a_checkpoint_holds_no_writer_while_another_shard_flushes() {
         "a write took {longest} ms of the snapshot's {taken} ms"
     );
 }
+
+/// DROP renamed the new catalog into place and could not sync the directory. It answered an error and the
+/// table went on taking writes, though a crash could leave the catalog without it: acknowledged, and gone.
+#[test]
+fn a_drop_in_doubt_takes_the_table_out_of_use() {
+    let (mut there, mut gone) = (0, 0);
+    for seed in 0..30 {
+        let scene = Scene::new(seed);
+        let process = scene.start();
+        let first = db(&process);
+        scene
+            .run("write", async move {
+                first
+                    .create_table(spec("scratch", Family::Timeseries), false)
+                    .await?;
+                write(&first, "scratch", &entity_of(0), 0..30).await
+            })
+            .expect("a write");
+        scene.disk.faults.set(DiskFaults {
+            dir_sync_errors: 1,
+            ..DiskFaults::default()
+        });
+        let again = db(&process);
+        let (dropped, written) = scene.run("drop", async move {
+            let dropped = again.drop_table("scratch", false).await;
+            let written = write(&again, "scratch", &entity_of(0), 30..60).await;
+            (dropped, written)
+        });
+        assert_eq!(dropped.expect_err("no sync").state(), SqlState::IoError);
+        let e = written.expect_err("nobody knows whether the table is there");
+        assert_eq!(e.state(), SqlState::UndefinedTable);
+        scene.disk.faults.set(DiskFaults::default());
+        scene.crash(process);
+        let process = scene.start();
+        let last = db(&process);
+        let rows = scene.run("read", async move {
+            let def = table(&last, "scratch")?;
+            let all = reads::raw(&def, strandline_core::scan::Entities::All);
+            reads::scan(&last, all).await
+        });
+        match rows {
+            Ok(rows) => {
+                assert_eq!(rows.len(), 30, "it came back whole");
+                there += 1;
+            }
+            Err(e) => {
+                assert_eq!(e.state(), SqlState::UndefinedTable);
+                gone += 1;
+            }
+        }
+        scene.crash(process);
+    }
+    assert!(
+        there > 0 && gone > 0,
+        "{there} times there, {gone} times gone"
+    );
+}

@@ -55,7 +55,7 @@ pub struct Model {
     now: u64,
     /// Every table that anybody saw.
     pub tables: BTreeMap<TableId, TableModel>,
-    /// Names whose DROP runs now, or ended without an answer since the start.
+    /// Names whose DROP runs now.
     dropping: BTreeMap<String, u32>,
     /// Snapshots to look at.
     pub snapshots: Vec<Snapshot>,
@@ -127,6 +127,24 @@ impl Model {
         for id in ids {
             if let Some(table) = self.tables.get_mut(id) {
                 table.dropped = Dropped::Yes;
+            }
+        }
+    }
+
+    /// The DROP failed. A table that clients still see then is as if nobody had tried, unless somebody else
+    /// tries as well.
+    pub fn drop_failed(&mut self, name: &str, ids: &[TableId], catalog: &Catalog) {
+        let others = self.dropping.get_mut(name).map_or(0, |n| {
+            *n -= 1;
+            *n
+        });
+        for id in ids {
+            if let Some(table) = self.tables.get_mut(id)
+                && others == 0
+                && catalog.table_by_id(*id).is_some()
+                && table.dropped == Dropped::Perhaps
+            {
+                table.dropped = Dropped::No;
             }
         }
     }
