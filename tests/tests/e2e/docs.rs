@@ -202,3 +202,49 @@ fn the_limits_of_the_documentation_are_those_of_the_code() {
     });
     assert_eq!(listed, limits.collect::<Vec<_>>());
 }
+
+/// All source text of the server.
+fn sources() -> String {
+    let mut text = String::new();
+    let mut dirs: Vec<_> = ["core", "shard", "sql", "net"]
+        .iter()
+        .map(|c| root().join(c).join("src"))
+        .collect();
+    while let Some(dir) = dirs.pop() {
+        for entry in std::fs::read_dir(&dir).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                text.push_str(&std::fs::read_to_string(&path).expect("text"));
+            }
+        }
+    }
+    text
+}
+
+#[test]
+fn the_log_lines_of_the_documentation_are_in_the_code() {
+    let text = page("docs/operations.md");
+    let table = text.split("## Log lines").nth(1).expect("the section");
+    let sources = sources();
+    let mut checked = 0;
+    for line in table.lines().filter(|l| l.starts_with("| `")) {
+        for quoted in line
+            .split('|')
+            .nth(1)
+            .expect("a cell")
+            .split('`')
+            .skip(1)
+            .step_by(2)
+        {
+            // What stands between the parts that differ from line to line.
+            let parts = quoted.split(['…', 'N']).flat_map(|p| p.split("DIR"));
+            let fixed = parts.max_by_key(|p| p.len()).unwrap_or_default().trim();
+            assert!(fixed.len() > 3, "{quoted} says nothing");
+            assert!(sources.contains(fixed), "no log line has \"{fixed}\"");
+            checked += 1;
+        }
+    }
+    assert!(checked > 15);
+}
