@@ -1,16 +1,32 @@
 //! Durable inserts on a fixed schedule, alone and beside full scans and merges.
 
-use super::{Run, inserts, send};
+use super::{Run, drain, inserts, send};
 use crate::data::{Data, Mode};
 use crate::load::{Paced, paced, quantile_us};
 use crate::pg::Pg;
 use crate::report::{Line, median};
-use std::io::{Error, Result};
+use std::io::{Error, Result, Write};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Inserts per second: few, so that the machine is busy with scans and merges, not with inserts.
 const PER_SECOND: f64 = 200.0;
+
+/// Line protocol for the merges comes at this pace: at full speed, its commits of many megabytes would stand
+/// in front of the inserts in the log, and neither scan nor merge would be measured.
+const TRICKLE_BYTES: usize = 256 << 10;
+const TRICKLE_EVERY: Duration = Duration::from_millis(12);
+
+/// Sends lines at some 20 MB/s.
+fn trickle(address: &str, lines: &[u8]) -> Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    for chunk in lines.chunks(TRICKLE_BYTES) {
+        stream.write_all(chunk)?;
+        std::thread::sleep(TRICKLE_EVERY);
+    }
+    drain(stream)
+}
 
 /// The p99 of the busy windows over the p50 of the idle ones.
 pub fn run(run: &mut Run) -> Result<()> {
@@ -45,7 +61,7 @@ pub fn run(run: &mut Run) -> Result<()> {
     let write = || -> Result<()> {
         let mut pg = Pg::connect(&server.pg)?;
         while !stop.load(Ordering::Relaxed) {
-            send(&server.ilp, part)?;
+            trickle(&server.ilp, part)?;
             pg.query("CHECKPOINT")?;
         }
         Ok(())
