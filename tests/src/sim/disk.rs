@@ -679,7 +679,8 @@ impl File for SimFile {
         Box::pin(async move {
             if self.mode == FileMode::Direct {
                 assert!(
-                    offset % DIRECT_ALIGN == 0 && data.len() as u64 % DIRECT_ALIGN == 0,
+                    offset.is_multiple_of(DIRECT_ALIGN)
+                        && (data.len() as u64).is_multiple_of(DIRECT_ALIGN),
                     "a direct write of {} bytes at {offset} is not aligned",
                     data.len()
                 );

@@ -599,19 +599,20 @@ async fn probe(run: Rc<Run>, db: Db, shard: ShardId) -> Result<(), String> {
             batch.push_f64(slot, x);
         }
         let done = db.write_stream(def.id, vec![(shard, batch.finish())]).await;
-        let mut model = run.model.borrow_mut();
-        let now = model.tick();
-        match done {
-            Ok(()) => {
-                model.stream(def.id).acked(now, &number);
-                return Ok(());
+        {
+            let mut model = run.model.borrow_mut();
+            let now = model.tick();
+            match done {
+                Ok(()) => {
+                    model.stream(def.id).acked(now, &number);
+                    return Ok(());
+                }
+                Err(e) if e.state() == SqlState::DiskFull && attempt < 39 => {
+                    model.stream(def.id).refused(&number);
+                }
+                Err(e) => return Err(text(e)),
             }
-            Err(e) if e.state() == SqlState::DiskFull && attempt < 39 => {
-                model.stream(def.id).refused(&number);
-            }
-            Err(e) => return Err(text(e)),
         }
-        drop(model);
         run.world.sleep_ns(250_000_000).await;
     }
     Err("writes did not resume".into())

@@ -44,8 +44,11 @@ struct Part {
 /// A row of an answer: entity, ts or bucket, cells.
 pub type Answered = (String, i64, Vec<Value>);
 
-/// Per entity and ts, the arrivals of each channel.
-pub type Contents = BTreeMap<String, BTreeMap<i64, BTreeMap<ColumnId, Vec<Value>>>>;
+/// Per ts, the arrivals of each channel.
+pub type Rows = BTreeMap<i64, BTreeMap<ColumnId, Vec<Value>>>;
+
+/// Per entity, its rows.
+pub type Contents = BTreeMap<String, Rows>;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -267,13 +270,7 @@ pub fn unfilled(contents: &Contents, channels: &[ColumnId]) -> Vec<Answered> {
     out
 }
 
-fn wanted<'a>(
-    contents: &'a Contents,
-    entities: &Entities,
-) -> Vec<(
-    &'a String,
-    &'a BTreeMap<i64, BTreeMap<ColumnId, Vec<Value>>>,
-)> {
+fn wanted<'a>(contents: &'a Contents, entities: &Entities) -> Vec<(&'a String, &'a Rows)> {
     let asked = |e: &String| match entities {
         Entities::All => true,
         Entities::In(list) => list.contains(e),
