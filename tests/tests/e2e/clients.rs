@@ -174,6 +174,15 @@ fn the_driver_binds_and_reads_every_label_in_binary() {
                 .expect("lost"),
             0
         );
+        // What the client declares as text is text, and no number.
+        let text = client
+            .query_typed("SELECT i FROM t WHERE i = $1", &[(&"7", Type::TEXT)])
+            .await;
+        assert_eq!(
+            text.expect_err("text is no number").code(),
+            Some(&SqlState::DATATYPE_MISMATCH)
+        );
+
         let out_of_range = client
             .execute(&update, &[&(1i64 << 53).wrapping_add(1), &xid, &rev])
             .await;

@@ -228,7 +228,10 @@ fn kill_9_loses_nothing_that_was_acknowledged() {
         if round % 3 == 2 {
             // Dies in the middle of a CHECKPOINT.
             let server = server.clone();
-            std::thread::spawn(move || server.psql(&["-c", "CHECKPOINT"]));
+            threads.push(std::thread::spawn(move || {
+                // Its error is the kill.
+                server.psql(&["-c", "CHECKPOINT"]);
+            }));
             std::thread::sleep(Duration::from_millis(random(&seed) % 60));
         }
         // First the flag: from here no drained connection counts, because it could be the kill that ends it.
@@ -238,6 +241,7 @@ fn kill_9_loses_nothing_that_was_acknowledged() {
         threads
             .into_iter()
             .for_each(|t| t.join().expect("a writer"));
+        // Every thread has given its share back: this waits for the process to be gone, and its lock with it.
         drop(server);
     }
     let server = Server::start(&data, &args);
