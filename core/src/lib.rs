@@ -8,7 +8,7 @@
 //! | [`error`] | errors with SQLSTATE |
 //! | [`limits`] | every limit with its name, default and reason |
 //! | [`ids`], [`xid`], [`time`], [`value`] | numbers, ids, time, cells and batches |
-//! | [`schema`] | tables and columns as the catalog knows them |
+//! | [`schema`], [`schema_change`] | tables and columns as the catalog knows them; what ALTER changes |
 //! | [`scan`] | what a shard can be asked |
 //! | [`routing`] | which shard a key lives on (frozen) |
 //! | [`io`] | the seam to files, clock, randomness and tasks |
@@ -36,6 +36,7 @@ pub mod revision;
 pub mod routing;
 pub mod scan;
 pub mod schema;
+pub mod schema_change;
 pub mod stream;
 pub mod sync;
 pub mod time;

@@ -348,8 +348,10 @@ fn check(i: usize, value: &str) -> Result<Rc<str>> {
             ));
         }
         Check::Any => value.replace('\0', "").into(),
-        Check::Encoding => match lower.as_str() {
-            "utf8" | "utf-8" | "unicode" => "UTF8".into(),
+        // As PostgreSQL reads names of encodings: letters and digits alone, so that `'utf-8'` with its quotes,
+        // as asyncpg says it, is one.
+        Check::Encoding => match lower.replace(|c: char| !c.is_ascii_alphanumeric(), "").as_str() {
+            "utf8" | "unicode" => "UTF8".into(),
             _ => return Err(invalid().hint("the only encoding is UTF8")),
         },
         Check::DateStyle => {
@@ -509,6 +511,7 @@ mod tests {
             Some(SqlState::InvalidParameterValue)
         );
         assert_eq!(state("client_encoding", "utf-8"), None);
+        assert_eq!(state("client_encoding", "'utf-8'"), None);
         assert_eq!(
             state("datestyle", "German"),
             Some(SqlState::InvalidParameterValue)

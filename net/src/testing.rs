@@ -25,6 +25,7 @@ use strandline_core::scan::{
     KeyedColumn, KeyedFilter, KeyedScan, LatestScan, StreamAggregate, StreamScan,
 };
 use strandline_core::schema::{Catalog, ColumnDef, ColumnSpec, TableDef, TableSpec};
+use strandline_core::schema_change::{Skipped, TableChange};
 use strandline_core::stream::batch::StreamBatch;
 use strandline_core::value::{
     Batch, Cell as ValueCell, Column, ColumnBuilder, ColumnData, Kind, Value,
@@ -308,6 +309,28 @@ impl Engine for FakeEngine {
         let tables = catalog.tables().cloned().chain([Arc::new(def)]);
         *catalog = Arc::new(Catalog::new(catalog.version + 1, tables));
         ready(Ok(true))
+    }
+    fn alter_table(
+        &self,
+        table: TableId,
+        changes: Vec<TableChange>,
+    ) -> LocalFuture<'_, Result<Vec<Skipped>>> {
+        let mut catalog = self.catalog.borrow_mut();
+        let mut skipped = Vec::new();
+        let mut tables: Vec<TableDef> = catalog.tables().map(|t| (**t).clone()).collect();
+        for change in &changes {
+            for t in tables.iter_mut().filter(|t| t.id == table) {
+                match t.change(change, &self.limits) {
+                    Ok(s) => skipped.extend(s),
+                    Err(e) => return ready(Err(e)),
+                }
+            }
+        }
+        *catalog = Arc::new(Catalog::new(
+            catalog.version + 1,
+            tables.into_iter().map(Arc::new),
+        ));
+        ready(Ok(skipped))
     }
     fn drop_table<'a>(&'a self, name: &'a str, if_exists: bool) -> LocalFuture<'a, Result<bool>> {
         let mut catalog = self.catalog.borrow_mut();

@@ -12,6 +12,7 @@ use strandline_core::keyed::Version;
 use strandline_core::limits::Limits;
 use strandline_core::scan::{KeyedScan, LatestScan, StreamAggregate, StreamScan};
 use strandline_core::schema::{Catalog, ColumnSpec, TableDef, TableSpec};
+use strandline_core::schema_change::{Skipped, TableChange};
 use strandline_core::stream::batch::StreamBatch;
 use strandline_core::value::{Batch, Value};
 use strandline_core::xid::Xid;
@@ -151,6 +152,13 @@ pub trait Engine {
 
     /// CREATE. `false` when it was there and `if_not_exists`; else `42P07`.
     fn create_table(&self, spec: TableSpec, if_not_exists: bool) -> LocalFuture<'_, Result<bool>>;
+    /// ALTER: all of the changes or, on an error, none. Answers the actions that had nothing to do. A statement
+    /// that began before it goes on with the table as it was.
+    fn alter_table(
+        &self,
+        table: TableId,
+        changes: Vec<TableChange>,
+    ) -> LocalFuture<'_, Result<Vec<Skipped>>>;
     /// DROP. `false` when it was not there and `if_exists`; else `42P01`. Readers that began before it end
     /// with rows or with `42P01`, never with wrong rows.
     fn drop_table<'a>(&'a self, name: &'a str, if_exists: bool) -> LocalFuture<'a, Result<bool>>;

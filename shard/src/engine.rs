@@ -24,6 +24,7 @@ use strandline_core::scan::{
     Entities, FeedRange, KeyedFilter, KeyedScan, LatestScan, StreamAggregate, StreamScan,
 };
 use strandline_core::schema::{Catalog, ColumnSpec, TableDef, TableSpec};
+use strandline_core::schema_change::{Skipped, TableChange};
 use strandline_core::stream::batch::StreamBatch;
 use strandline_core::value::{Batch, Column, ColumnData, Value};
 use strandline_core::xid::Xid;
@@ -368,6 +369,17 @@ impl Engine for LocalEngine {
         Box::pin(
             self.router
                 .coordinate(move |c| Box::pin(async move { c.drop_table(&name, if_exists).await })),
+        )
+    }
+
+    fn alter_table(
+        &self,
+        table: TableId,
+        changes: Vec<TableChange>,
+    ) -> LocalFuture<'_, Result<Vec<Skipped>>> {
+        Box::pin(
+            self.router
+                .coordinate(move |c| Box::pin(async move { c.alter_table(table, &changes).await })),
         )
     }
 

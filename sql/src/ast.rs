@@ -385,6 +385,50 @@ pub struct ColumnDecl {
     pub staleness: Option<(i64, u32)>,
 }
 
+/// ALTER TABLE.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Alter {
+    /// Which.
+    pub table: Name,
+    /// IF EXISTS.
+    pub if_exists: bool,
+    /// In order.
+    pub actions: Vec<AlterAction>,
+    /// Where the statement begins.
+    pub at: u32,
+}
+
+/// One action of ALTER TABLE.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AlterAction {
+    /// ADD COLUMN.
+    Add {
+        /// The column.
+        column: ColumnDecl,
+        /// IF NOT EXISTS.
+        if_not_exists: bool,
+    },
+    /// DROP COLUMN.
+    Drop {
+        /// Which.
+        column: Name,
+        /// IF EXISTS.
+        if_exists: bool,
+    },
+    /// RENAME COLUMN.
+    RenameColumn {
+        /// Which.
+        from: Name,
+        /// To what.
+        to: Name,
+    },
+    /// RENAME TO.
+    Rename {
+        /// The new name.
+        to: Name,
+    },
+}
+
 /// CREATE TABLE, CREATE ROWS TABLE.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Create {

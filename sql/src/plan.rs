@@ -8,6 +8,7 @@ use std::sync::Arc;
 use strandline_core::ids::{ColumnId, Rev, ShardId, TableId};
 use strandline_core::scan::{KeyedScan, LatestScan, StreamAggregate, StreamScan};
 use strandline_core::schema::{TableDef, TableSpec};
+use strandline_core::schema_change::TableChange;
 use strandline_core::stream::batch::StreamBatch;
 use strandline_core::value::Value;
 use strandline_core::xid::Xid;
@@ -118,6 +119,18 @@ pub enum Plan {
         spec: TableSpec,
         /// IF NOT EXISTS.
         if_not_exists: bool,
+    },
+    /// ALTER TABLE.
+    AlterTable {
+        /// Which.
+        table: TableId,
+        /// In order; all or none.
+        changes: Vec<TableChange>,
+    },
+    /// ALTER TABLE IF EXISTS of one that is not there.
+    AlterAbsent {
+        /// Stored name.
+        name: String,
     },
     /// DROP TABLE a, b.
     DropTables {

@@ -1,6 +1,25 @@
 //! What goes over the wire: the five labels as PostgreSQL types, and single values of them.
 
+use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::schema::Label;
+
+/// Columns of one answer: the protocol counts them in a signed number of 16 bits.
+const ROW_COLUMNS_MAX: usize = i16::MAX as usize;
+
+/// Refuses an answer that is too wide for the protocol. Lists of columns are checked while they are made, since
+/// every `*` of a short statement adds all of a wide table.
+///
+/// # Errors
+/// `54000`.
+pub fn check_width(columns: usize) -> Result<()> {
+    if columns <= ROW_COLUMNS_MAX {
+        return Ok(());
+    }
+    Err(Error::new(
+        SqlState::ProgramLimitExceeded,
+        format!("an answer can have at most {ROW_COLUMNS_MAX} columns"),
+    ))
+}
 
 /// The PostgreSQL type of a result column or parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -154,6 +154,7 @@ pub fn text(s: impl Into<String>) -> Datum {
 pub fn write_command(plan: &Plan) -> Option<&'static str> {
     Some(match plan {
         Plan::CreateTable { .. } => "CREATE TABLE",
+        Plan::AlterTable { .. } => "ALTER TABLE",
         Plan::DropTables { .. } => "DROP TABLE",
         Plan::InsertStream { .. } | Plan::InsertRows { .. } => "INSERT",
         Plan::UpdateRow { .. } => "UPDATE",
@@ -200,6 +201,21 @@ pub async fn run(
             notice.code = SqlState::DuplicateTable.code();
             notices.push(notice);
             Ok(Answer::words("CREATE TABLE"))
+        }
+        Plan::AlterTable { table, changes } => {
+            for (state, words) in engine.alter_table(table, changes).await? {
+                let mut notice = Notice::plain(words);
+                notice.code = state.code();
+                notices.push(notice);
+            }
+            Ok(Answer::words("ALTER TABLE").written())
+        }
+        Plan::AlterAbsent { name } => {
+            let words = format!("relation \"{name}\" does not exist, skipping");
+            let mut notice = Notice::plain(words);
+            notice.code = SqlState::UndefinedTable.code();
+            notices.push(notice);
+            Ok(Answer::words("ALTER TABLE"))
         }
         Plan::DropTables { names, if_exists } => {
             drop_tables(engine, names, if_exists, notices).await

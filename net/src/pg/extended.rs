@@ -338,7 +338,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         match &prepared.description.columns {
             Some(columns) => {
                 let columns = columns.iter().map(|(name, ty)| (name.as_str(), *ty));
-                self.io.out.row_description(columns, &formats);
+                self.io.out.row_description(columns, &formats)?;
             }
             None => self.io.out.bare(b'n'),
         }

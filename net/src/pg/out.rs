@@ -4,7 +4,7 @@ use super::value::{put_cell, put_datum, put_xid};
 use crate::glue::{Chunk, Notice};
 use strandline_core::error::{Error, Result, SqlState};
 use strandline_sql::plan::{OutputColumn, OutputSource};
-use strandline_sql::types::SqlType;
+use strandline_sql::types::{SqlType, check_width};
 
 /// What clients take for one message; its length field could say twice as much.
 const MESSAGE_BYTES_MAX: usize = 1 << 30;
@@ -206,7 +206,8 @@ impl Output {
         &mut self,
         columns: impl ExactSizeIterator<Item = (&'a str, SqlType)>,
         formats: &Formats,
-    ) {
+    ) -> Result<()> {
+        check_width(columns.len())?;
         let at = self.begin(b'T');
         self.buf
             .extend_from_slice(&(columns.len() as u16).to_be_bytes());
@@ -221,6 +222,7 @@ impl Output {
             self.buf.extend_from_slice(&format.to_be_bytes());
         }
         self.end(at);
+        Ok(())
     }
 
     /// DataRow. On an error nothing of the row stays in the buffer.
@@ -231,6 +233,7 @@ impl Output {
         chunk: &Chunk,
         row: usize,
     ) -> Result<()> {
+        check_width(columns.len())?;
         let before = self.buf.len();
         let at = self.begin(b'D');
         self.buf

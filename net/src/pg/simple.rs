@@ -34,7 +34,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if let Some(mut rows) = answer.rows {
             let columns = rows.columns().clone();
             let shown = columns.iter().map(|c| (c.name.as_str(), c.ty));
-            self.io.out.row_description(shown, &Formats::TEXT);
+            self.io.out.row_description(shown, &Formats::TEXT)?;
             (_, sent) = self
                 .send_rows(&mut watch, &mut rows, &Formats::TEXT, u64::MAX)
                 .await?;

@@ -1,7 +1,7 @@
 //! CREATE: names that a family reserves, clauses that it does not have.
 
 use super::Binder;
-use crate::ast::{Create, Name};
+use crate::ast::{ColumnDecl, Create, Name};
 use crate::plan::Plan;
 use hashbrown::HashSet;
 use strandline_core::error::{Error, Result, SqlState};
@@ -16,13 +16,7 @@ impl Binder<'_> {
         };
         let table = &create.table;
         if is_reserved_table(&table.text) {
-            return Err(self
-                .error(
-                    SqlState::ReservedName,
-                    table.at,
-                    format!("the table name \"{}\" is reserved", table.text),
-                )
-                .hint("names that begin with pg_ or $ are the system's"));
+            return Err(self.reserved_table(table));
         }
         if create.columns.len() as u64 > self.cx.limits.columns {
             return Err(self.cx.limits.exceeded(
@@ -41,7 +35,7 @@ impl Binder<'_> {
         let mut seen = HashSet::new();
         let mut columns = Vec::with_capacity(create.columns.len());
         for c in &create.columns {
-            self.check_column_name(&c.name, family, table)?;
+            let column = self.column_spec(c, family, table)?;
             if !seen.insert(c.name.text.as_str()) {
                 return Err(self.error(
                     SqlState::DuplicateColumn,
@@ -52,35 +46,7 @@ impl Binder<'_> {
                     ),
                 ));
             }
-            let clause = c
-                .fill
-                .map(|f| (f.1, "FILL"))
-                .or(c.staleness.map(|s| (s.1, "STALENESS")));
-            if let (Some((at, clause)), Family::Rows) = (clause, family) {
-                return Err(self.not_on_rows(at, clause, table));
-            }
-            let hold = c.fill.is_some_and(|f| f.0);
-            if let (Some((_, at)), false) = (c.staleness, hold) {
-                return Err(self
-                    .error(
-                        SqlState::InvalidTableDefinition,
-                        at,
-                        format!("STALENESS of column \"{}\" needs FILL HOLD", c.name.text),
-                    )
-                    .hint("only a held value can become stale"));
-            }
-            columns.push(ColumnSpec {
-                name: c.name.text.clone(),
-                label: c.label,
-                fill: if hold {
-                    Fill::Hold {
-                        staleness_ms: c.staleness.map(|s| s.0),
-                    }
-                } else {
-                    Fill::None
-                },
-                declared: true,
-            });
+            columns.push(column);
         }
         Ok(Plan::CreateTable {
             spec: TableSpec {
@@ -91,6 +57,55 @@ impl Binder<'_> {
             },
             if_not_exists: create.if_not_exists,
         })
+    }
+
+    /// A declared column, its name and clauses checked against the family.
+    pub(super) fn column_spec(
+        &self,
+        c: &ColumnDecl,
+        family: Family,
+        table: &Name,
+    ) -> Result<ColumnSpec> {
+        self.check_column_name(&c.name, family, table)?;
+        let clause = c
+            .fill
+            .map(|f| (f.1, "FILL"))
+            .or(c.staleness.map(|s| (s.1, "STALENESS")));
+        if let (Some((at, clause)), Family::Rows) = (clause, family) {
+            return Err(self.not_on_rows(at, clause, table));
+        }
+        let hold = c.fill.is_some_and(|f| f.0);
+        if let (Some((_, at)), false) = (c.staleness, hold) {
+            return Err(self
+                .error(
+                    SqlState::InvalidTableDefinition,
+                    at,
+                    format!("STALENESS of column \"{}\" needs FILL HOLD", c.name.text),
+                )
+                .hint("only a held value can become stale"));
+        }
+        Ok(ColumnSpec {
+            name: c.name.text.clone(),
+            label: c.label,
+            fill: if hold {
+                Fill::Hold {
+                    staleness_ms: c.staleness.map(|s| s.0),
+                }
+            } else {
+                Fill::None
+            },
+            declared: true,
+        })
+    }
+
+    /// A table's name that is the system's.
+    pub(super) fn reserved_table(&self, table: &Name) -> Error {
+        self.error(
+            SqlState::ReservedName,
+            table.at,
+            format!("the table name \"{}\" is reserved", table.text),
+        )
+        .hint("names that begin with pg_ or $ are the system's")
     }
 
     fn not_on_rows(&self, at: u32, clause: &str, table: &Name) -> Error {
@@ -104,7 +119,12 @@ impl Binder<'_> {
         .hint("it belongs to timeseries tables: CREATE TABLE")
     }
 
-    fn check_column_name(&self, name: &Name, family: Family, table: &Name) -> Result<()> {
+    pub(super) fn check_column_name(
+        &self,
+        name: &Name,
+        family: Family,
+        table: &Name,
+    ) -> Result<()> {
         let n = name.text.as_str();
         let why = match family {
             Family::Timeseries if n == "entity" || n == "ts" => {

@@ -4,6 +4,7 @@
 //! Describe is the same walk with every parameter unknown: each place that takes one notes its type, and the
 //! checks that hang on values stand back.
 
+mod alter;
 mod create;
 mod eval;
 mod filter;
@@ -19,7 +20,7 @@ use crate::lexer;
 use crate::parser::{self, Parsed};
 use crate::plan::{Description, Plan, ReturnColumn, ReturnWhat};
 use crate::statement::Statement;
-use crate::types::{Datum, SqlType};
+use crate::types::{Datum, SqlType, check_width};
 use std::cell::RefCell;
 use std::sync::Arc;
 use strandline_core::error::{Error, Result, SqlState};
@@ -265,6 +266,7 @@ impl<'a> Binder<'a> {
         Ok(match parsed {
             Parsed::Empty => Plan::Empty,
             Parsed::Create(create) => self.create(create)?,
+            Parsed::Alter(alter) => self.alter(alter)?,
             Parsed::Drop { tables, if_exists } => Plan::DropTables {
                 names: tables.iter().map(|t| t.text.clone()).collect(),
                 if_exists: *if_exists,
@@ -379,6 +381,7 @@ impl<'a> Binder<'a> {
     fn returning(&self, def: &TableDef, items: &[Item]) -> Result<Vec<ReturnColumn>> {
         let mut out = Vec::new();
         for item in items {
+            check_width(out.len())?;
             let column = match &item.what {
                 ItemKind::Star(_) => {
                     out.push(ReturnColumn {
@@ -433,6 +436,7 @@ impl<'a> Binder<'a> {
                 what,
             });
         }
+        check_width(out.len())?;
         Ok(out)
     }
 }

@@ -573,6 +573,41 @@ fn bounds() {
     ] {
         assert!(matches!(state(&query), "54001"), "{}", &query[..40]);
     }
+    for (item, table) in [
+        ("speed", "tele"),
+        ("*", "tele"),
+        ("ts, count(*), avg(speed)", "tele SAMPLE BY 1m"),
+        ("xid", "dev"),
+        ("*", "dev"),
+        ("count(*)", "dev"),
+    ] {
+        let items = vec![item; 40_000].join(", ");
+        assert_eq!(state(&format!("SELECT {items} FROM {table}")), "54000");
+    }
+    let items = vec!["xid"; 40_000].join(", ");
+    for write in ["INSERT INTO dev (name) VALUES ('a')", "DELETE FROM dev WHERE xid = '0'"] {
+        assert_eq!(state(&format!("{write} RETURNING {items}")), "54000");
+    }
+    // Readings tried one inside the other must not double the work at every level.
+    let nested = |open: &str, inner: &str, close: &str| {
+        let levels = 60;
+        format!("SELECT {}{inner}{}", open.repeat(levels), close.repeat(levels))
+    };
+    plan(&nested("abs(", "1", ")"));
+    for (open, inner, close) in [
+        ("CAST(", "1 +", " AS int)"),
+        ("array(", "1 +", ")"),
+        ("array[", "1 +", "]"),
+        ("interval(", "1 +", ")"),
+        ("* FROM (SELECT ", "1 +", ") a"),
+        ("* FROM (", "1 +", ")"),
+        ("position(", "1 +", " IN 1)"),
+        ("1 IN (SELECT ", "1 +", ")"),
+    ] {
+        let query = nested(open, inner, close);
+        let code = state(&query);
+        assert!(["42601", "54001"].contains(&code), "{code}: {}", &query[..40]);
+    }
     // Wide is not deep.
     let list = vec!["'e'"; 20_000].join(", ");
     plan(&format!("SELECT speed FROM tele WHERE entity IN ({list})"));

@@ -5,7 +5,7 @@ use super::eval::has_column;
 use super::rows::RevPoint;
 use crate::ast::{ColumnName, Cond, Expr, ExprKind, ItemKind, KeyExpr, Select};
 use crate::plan::{OutputColumn, OutputSource, Plan, Shape, Source};
-use crate::types::{Datum, SqlType};
+use crate::types::{Datum, SqlType, check_width};
 use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::ids::Rev;
 use strandline_core::scan::{
@@ -181,6 +181,7 @@ impl<'a> Binder<'a> {
                 }
                 _ => out.push(self.constant_item(def, item)?),
             }
+            check_width(out.len())?;
         }
         Ok(out)
     }
@@ -220,6 +221,7 @@ impl<'a> Binder<'a> {
                     ));
                 }
             }
+            check_width(out.len())?;
         }
         Ok(out)
     }

@@ -7,7 +7,7 @@ use crate::ast::{
     AggregateCall, ExprKind, FillSpec, Item, ItemKind, KeyExpr, Name, OrderItem, Sample, Select,
 };
 use crate::plan::{OutputColumn, OutputSource, Plan, Shape, SortKey, Source};
-use crate::types::{Datum, SqlType};
+use crate::types::{Datum, SqlType, check_width};
 use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::ids::ColumnId;
 use strandline_core::scan::{
@@ -217,6 +217,7 @@ impl<'a> Binder<'a> {
                     return Err(self.not_answered(def, call.at, "this aggregate"));
                 }
             }
+            check_width(out.len())?;
         }
         Ok(out)
     }
@@ -323,6 +324,7 @@ impl<'a> Binder<'a> {
         let mut aggregates: Vec<Aggregate> = Vec::new();
         let mut columns = Vec::with_capacity(select.items.len());
         for item in &select.items {
+            check_width(columns.len() + 1)?;
             let (name, ty, index) = match &item.what {
                 ItemKind::Star(_) => {
                     return Err(self.outside_aggregates(item.at, "*"));

@@ -1,6 +1,7 @@
 //! Looks up the names of a question: `sqlparser`'s tree becomes a [`Plan`] over positions. Whatever it does
 //! not know is refused by name.
 
+use crate::types::check_width;
 use super::from::alias_columns;
 use super::plan::{Body, From, Item, Join, Node, Plan, Select, SetOp, Sort, Source};
 use super::tables::{self, TableRef};
@@ -453,6 +454,7 @@ impl Compiler<'_> {
                 }
                 other => return Err(refuse(other)),
             }
+            check_width(out.nodes.len())?;
         }
         let visible = out.nodes.len();
         // Ordinals and aliases stand for items of the list.

@@ -505,3 +505,12 @@ fn long_chains_fit_the_stack() {
     }
     assert_eq!(one(&format!("SELECT {deep}")), "1");
 }
+
+#[test]
+fn answers_fit_the_protocol() {
+    for item in ["1", "*", "c.*"] {
+        let items = vec![item; 40_000].join(", ");
+        let state = fails(&format!("SELECT {items} FROM pg_class c"));
+        assert_eq!(state, SqlState::ProgramLimitExceeded);
+    }
+}

@@ -128,7 +128,7 @@ impl Parser<'_> {
         }
     }
 
-    fn column_decl(&mut self) -> PResult<ColumnDecl> {
+    pub(super) fn column_decl(&mut self) -> PResult<ColumnDecl> {
         let constraint = self.is_any_word(&[
             "PRIMARY",
             "UNIQUE",
@@ -190,7 +190,7 @@ impl Parser<'_> {
             .into()
     }
 
-    /// A type of SPEC's table, or `0A000`.
+    /// A type that a column can have, or `0A000`.
     fn label(&mut self) -> PResult<Label> {
         let t = self.peek();
         if !matches!(t.kind, Kind::Word | Kind::Quoted) {

@@ -5,7 +5,9 @@
 //! Nothing is looked up here: what a statement means, and whether it may, is decided in [`crate::bind`].
 //! What is understood and refused becomes a statement too, so that statements before it in one message run.
 
+mod alter;
 mod create;
+mod dialect;
 mod drop;
 mod expr;
 mod insert;
@@ -19,7 +21,7 @@ mod system;
 mod transaction;
 mod update;
 
-use crate::ast::{Create, Delete, General, Insert, Name, Select, Update};
+use crate::ast::{Alter, Create, Delete, General, Insert, Name, Select, Update};
 use crate::lexer::{self, Kind, Token};
 use crate::plan::Transaction;
 use crate::statement::Statement;
@@ -35,6 +37,8 @@ pub(crate) enum Parsed {
     Empty,
     /// CREATE.
     Create(Create),
+    /// ALTER TABLE.
+    Alter(Alter),
     /// DROP TABLE.
     Drop {
         /// Which.
@@ -522,6 +526,7 @@ impl<'a> Parser<'a> {
             "INSERT" => return self.insert(),
             "UPDATE" => return self.update(),
             "DELETE" => return self.delete(),
+            "ALTER" => self.alter()?,
             "CREATE" => self.create()?,
             "DROP" => self.drop()?,
             "SHOW" => self.show()?,

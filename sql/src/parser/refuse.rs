@@ -5,11 +5,6 @@ use super::{Fail, Parser};
 /// Verb, what to call it, what to do instead.
 const VERBS: &[(&str, &str, &str)] = &[
     (
-        "ALTER",
-        "ALTER",
-        "this version makes and drops tables; line protocol adds channels by itself",
-    ),
-    (
         "ANALYZE",
         "ANALYZE",
         "statistics are kept with every block; there is nothing to collect",
@@ -98,7 +93,7 @@ const VERBS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Objects that CREATE and DROP know in other databases.
+/// Objects that ALTER, CREATE and DROP know in other databases.
 const OBJECTS: &[&str] = &[
     "ACCESS",
     "AGGREGATE",
@@ -157,15 +152,18 @@ impl Parser<'_> {
         }
     }
 
-    /// CREATE or DROP of something that is not a table.
+    /// ALTER, CREATE or DROP of something that is not a table.
     pub(super) fn refused_object(&self, verb: &str, at: u32) -> Fail {
         let word = self.raw(self.peek()).to_ascii_uppercase();
         if !OBJECTS.contains(&word.as_str()) {
             return self.unexpected();
         }
         let hint = match (word.as_str(), verb) {
-            ("DATABASE", _) => "databases are made by `strandline createdb`",
-            ("USER" | "ROLE" | "GROUP", _) => "users are made by `strandline useradd`",
+            ("DATABASE", _) => "there is one database, main",
+            ("USER" | "ROLE" | "GROUP", _) => {
+                "there are no users: whoever can connect may do everything"
+            }
+            (_, "ALTER") => "ALTER TABLE alters a rows table",
             (_, "DROP") => "DROP TABLE drops a table of any family",
             _ => "CREATE TABLE makes a timeseries table, CREATE ROWS TABLE a registry",
         };

@@ -2,11 +2,11 @@
 //! everything else `sqlparser` only says whether the text is SQL, which turns a syntax error of ours into
 //! "not supported".
 
+use super::dialect::Bounded;
 use super::{Fail, PResult, Parsed, Parser};
 use crate::ast::{General, Name};
 use crate::lexer::{self, Kind, Token};
 use sqlparser::ast::{Query, SetExpr, Statement as SqlStatement, TableFactor, TableWithJoins};
-use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::{Parser as SqlParser, ParserError};
 use sqlparser::tokenizer::{Location, Token as SqlToken, Tokenizer, Word};
 use std::collections::BTreeSet;
@@ -89,7 +89,8 @@ impl Parser<'_> {
         let begin = self.tokens[0].start;
         let (clean, mut times) = self.plain_sql(begin as usize)?;
         let slice = clean.as_str();
-        let dialect = PostgreSqlDialect {};
+        let operands = (self.tokens.len() as u64).saturating_mul(self.limits.nesting_depth);
+        let dialect = Bounded::new(operands);
         let mut tokens = Tokenizer::new(&dialect, slice)
             .tokenize_with_location()
             .map_err(|e| {

@@ -1,0 +1,93 @@
+//! `ALTER TABLE [IF EXISTS] t action, …`: ADD COLUMN, DROP COLUMN, RENAME COLUMN a TO b, RENAME TO b.
+
+use super::{PResult, Parsed, Parser};
+use crate::ast::{Alter, AlterAction};
+use crate::lexer::Kind;
+
+impl Parser<'_> {
+    pub(super) fn alter(&mut self) -> PResult<Parsed> {
+        let at = self.next().start;
+        if !self.eat_word("TABLE") {
+            return Err(self.refused_object("ALTER", at));
+        }
+        let if_exists = self.if_exists();
+        // Tables have no children, so ONLY asks for what happens anyway.
+        self.eat_word("ONLY");
+        let table = self.table_name()?;
+        let mut actions = Vec::new();
+        loop {
+            actions.push(self.alter_action()?);
+            if !self.eat(Kind::Comma) {
+                break;
+            }
+        }
+        Ok(Parsed::Alter(Alter {
+            table,
+            if_exists,
+            actions,
+            at,
+        }))
+    }
+
+    fn alter_action(&mut self) -> PResult<AlterAction> {
+        let t = self.peek();
+        if self.eat_word("ADD") {
+            let named = self.eat_word("COLUMN");
+            let constraint = [
+                "PRIMARY",
+                "UNIQUE",
+                "CHECK",
+                "FOREIGN",
+                "CONSTRAINT",
+                "EXCLUDE",
+            ];
+            if !named && self.is_any_word(&constraint) {
+                return Err(self
+                    .unsupported(t.start, "constraints are not supported")
+                    .into());
+            }
+            let if_not_exists = self.eat_words(&["IF", "NOT", "EXISTS"]);
+            return Ok(AlterAction::Add {
+                column: self.column_decl()?,
+                if_not_exists,
+            });
+        }
+        if self.eat_word("DROP") {
+            let named = self.eat_word("COLUMN");
+            if !named && self.is_word(0, "CONSTRAINT") {
+                return Err(self
+                    .unsupported(t.start, "constraints are not supported")
+                    .into());
+            }
+            let if_exists = self.if_exists();
+            let column = self.name()?;
+            // Nothing depends on a column.
+            let _ = self.eat_word("CASCADE") || self.eat_word("RESTRICT");
+            return Ok(AlterAction::Drop { column, if_exists });
+        }
+        if self.eat_word("RENAME") {
+            if self.eat_word("TO") {
+                return Ok(AlterAction::Rename { to: self.name()? });
+            }
+            self.eat_word("COLUMN");
+            let from = self.name()?;
+            self.expect_word("TO")?;
+            return Ok(AlterAction::RenameColumn {
+                from,
+                to: self.name()?,
+            });
+        }
+        const OTHERS: &[&str] = &[
+            "ALTER", "ATTACH", "CLUSTER", "DETACH", "DISABLE", "ENABLE", "FORCE", "INHERIT", "NO",
+            "NOT", "OF", "OWNER", "PROMOTE", "REPLICA", "RESET", "SET", "VALIDATE",
+        ];
+        if self.is_any_word(OTHERS) {
+            let word = self.raw(t).to_ascii_uppercase();
+            return Err(self
+                .unsupported(t.start, format!("ALTER TABLE … {word} is not supported"))
+                .hint("ADD COLUMN, DROP COLUMN, RENAME COLUMN … TO and RENAME TO are")
+                .into());
+        }
+        Err(self.unexpected())
+    }
+}
