@@ -172,7 +172,7 @@ fn shown(value: u64, unit: Unit) -> String {
     let mut text = value.to_string();
     if unit == Unit::Bytes {
         for (shift, letter) in [(30, "G"), (20, "M"), (10, "K")] {
-            if value > 0 && value % (1 << shift) == 0 {
+            if value > 0 && value.is_multiple_of(1 << shift) {
                 return format!("{}{letter}", value >> shift);
             }
         }

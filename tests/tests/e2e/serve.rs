@@ -172,7 +172,7 @@ fn a_server_at_its_limit_of_connections_says_so_and_recovers() {
         for _ in 0..3 {
             open.push(server.connect().await);
         }
-        let e = server.try_connect().await.err().expect("one too many");
+        let e = server.try_connect().await.expect_err("one too many");
         let e = e.as_db_error().expect("an error of the server");
         assert_eq!(e.code().code(), "53300");
         assert!(e.message().contains("connections = 3"), "{}", e.message());
