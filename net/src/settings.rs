@@ -350,7 +350,10 @@ fn check(i: usize, value: &str) -> Result<Rc<str>> {
         Check::Any => value.replace('\0', "").into(),
         // As PostgreSQL reads names of encodings: letters and digits alone, so that `'utf-8'` with its quotes,
         // as asyncpg says it, is one.
-        Check::Encoding => match lower.replace(|c: char| !c.is_ascii_alphanumeric(), "").as_str() {
+        Check::Encoding => match lower
+            .replace(|c: char| !c.is_ascii_alphanumeric(), "")
+            .as_str()
+        {
             "utf8" | "unicode" => "UTF8".into(),
             _ => return Err(invalid().hint("the only encoding is UTF8")),
         },

@@ -577,21 +577,28 @@ fn bounds() {
         ("speed", "tele"),
         ("*", "tele"),
         ("ts, count(*), avg(speed)", "tele SAMPLE BY 1m"),
-        ("xid", "dev"),
-        ("*", "dev"),
-        ("count(*)", "dev"),
+        ("xid", "devices"),
+        ("*", "devices"),
+        ("count(*)", "devices"),
     ] {
         let items = vec![item; 40_000].join(", ");
         assert_eq!(state(&format!("SELECT {items} FROM {table}")), "54000");
     }
     let items = vec!["xid"; 40_000].join(", ");
-    for write in ["INSERT INTO dev (name) VALUES ('a')", "DELETE FROM dev WHERE xid = '0'"] {
+    for write in [
+        "INSERT INTO devices (name) VALUES ('a')",
+        "DELETE FROM devices WHERE xid = '0'",
+    ] {
         assert_eq!(state(&format!("{write} RETURNING {items}")), "54000");
     }
     // Readings tried one inside the other must not double the work at every level.
     let nested = |open: &str, inner: &str, close: &str| {
         let levels = 60;
-        format!("SELECT {}{inner}{}", open.repeat(levels), close.repeat(levels))
+        format!(
+            "SELECT {}{inner}{}",
+            open.repeat(levels),
+            close.repeat(levels)
+        )
     };
     plan(&nested("abs(", "1", ")"));
     for (open, inner, close) in [
@@ -606,7 +613,11 @@ fn bounds() {
     ] {
         let query = nested(open, inner, close);
         let code = state(&query);
-        assert!(["42601", "54001"].contains(&code), "{code}: {}", &query[..40]);
+        assert!(
+            ["42601", "54001"].contains(&code),
+            "{code}: {}",
+            &query[..40]
+        );
     }
     // Wide is not deep.
     let list = vec!["'e'"; 20_000].join(", ");

@@ -1,12 +1,12 @@
 //! Looks up the names of a question: `sqlparser`'s tree becomes a [`Plan`] over positions. Whatever it does
 //! not know is refused by name.
 
-use crate::types::check_width;
 use super::from::alias_columns;
 use super::plan::{Body, From, Item, Join, Node, Plan, Select, SetOp, Sort, Source};
 use super::tables::{self, TableRef};
 use super::value::{Ty, Val};
 use super::{Compiler, fold};
+use crate::types::check_width;
 use sqlparser::ast::{
     Distinct, Expr, GroupByExpr, LimitClause, ObjectName, OrderBy, OrderByExpr, OrderByKind, Query,
     Select as SqlSelect, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, SetOperator,

@@ -221,6 +221,7 @@ fn joined(rt: &Runtime<'_>, v: &[Val], ty: Option<&Ty>) -> Result<Val> {
             (item, _) => items.push(rt.shown(item, element)),
         }
     }
+    bounded(rt, separator, items.len() as i64)?;
     t(items.join(separator))
 }
 
@@ -228,13 +229,7 @@ fn joined(rt: &Runtime<'_>, v: &[Val], ty: Option<&Ty>) -> Result<Val> {
 fn bounded(rt: &Runtime<'_>, s: &str, times: i64) -> Result<usize> {
     let times = usize::try_from(times.max(0)).unwrap_or(usize::MAX);
     let bytes = s.len().max(1).saturating_mul(times);
-    if bytes as u64 > rt.cx.limits.text_bytes {
-        return Err(rt.cx.limits.exceeded(
-            "text_bytes",
-            SqlState::ProgramLimitExceeded,
-            "the text is too long",
-        ));
-    }
+    rt.check_text(bytes)?;
     Ok(times)
 }
 
@@ -398,6 +393,7 @@ functions! {
     "concat_ws" "ta*" Text false = |rt, v, ty| {
         let items = v.iter().zip(ty).skip(1).filter(|(v, _)| !v.is_null());
         let shown: Vec<String> = items.map(|(v, ty)| rt.shown(v, *ty)).collect();
+        bounded(rt, text(v.first()), shown.len() as i64)?;
         t(shown.join(text(v.first())))
     };
     "format" "t|a*" Text false = format;
@@ -440,6 +436,14 @@ functions! {
         // PostgreSQL writes groups as \1.
         let to = text(v.get(2)).replace('$', "$$").replace("\\", "$");
         let limit = usize::from(!flags.contains('g'));
+        let s = text(v.first());
+        let times = match limit {
+            0 => regex.find_iter(s).count(),
+            n => n,
+        };
+        // What the groups hold is part of the matches, which together are no longer than the text.
+        let groups = if to.contains('$') { s.len() } else { 0 };
+        bounded(rt, &to, (times + groups) as i64)?;
         t(regex.replacen(text(v.first()), limit, to.as_str()))
     };
     "split_part" "tti" Text true = |_, v, _| {

@@ -1,5 +1,6 @@
 //! Carries a plan out: joins by nested loops (by key where a condition is an equality), groups, sorts. Every
-//! row that is looked at counts against `catalog_rows`, so that no question runs away.
+//! row that is looked at counts against `catalog_rows`, and what is made of them against `result_bytes`, so that
+//! no question runs away with a core or with the memory.
 
 use super::SystemContext;
 use super::plan::{
@@ -24,6 +25,7 @@ pub(super) struct Runtime<'a> {
     pub cx: &'a SystemContext<'a>,
     pub params: Vec<Val>,
     steps: Cell<u64>,
+    made: Cell<u64>,
     regexes: RefCell<BTreeMap<(String, bool), Rc<Regex>>>,
     loaded: RefCell<BTreeMap<i64, Rc<Vec<Row>>>>,
 }
@@ -41,6 +43,7 @@ impl<'a> Runtime<'a> {
             cx,
             params,
             steps: Cell::new(0),
+            made: Cell::new(0),
             regexes: RefCell::default(),
             loaded: RefCell::default(),
         }
@@ -60,6 +63,37 @@ impl<'a> Runtime<'a> {
         Ok(())
     }
 
+    /// So many bytes of rows and texts are made or handed to a function. What is let go again counts too: it
+    /// has cost its time.
+    pub fn charge(&self, bytes: usize) -> Result<()> {
+        let made = self.made.get().saturating_add(bytes as u64);
+        self.made.set(made);
+        if made > self.cx.limits.result_bytes {
+            return Err(self.cx.limits.exceeded(
+                "result_bytes",
+                SqlState::ProgramLimitExceeded,
+                "the question makes too many texts and rows",
+            ));
+        }
+        Ok(())
+    }
+
+    /// A text of so many bytes is about to be made.
+    pub fn check_text(&self, bytes: usize) -> Result<()> {
+        if bytes as u64 > self.cx.limits.text_bytes {
+            return Err(self.cx.limits.exceeded(
+                "text_bytes",
+                SqlState::ProgramLimitExceeded,
+                "the text is too long",
+            ));
+        }
+        Ok(())
+    }
+
+    fn charge_row(&self, row: &Row) -> Result<()> {
+        self.charge(size_of::<Row>() + row.len() * size_of::<Val>())
+    }
+
     /// The rows of a question.
     pub fn plan(&self, plan: &Plan, outer: Option<&Frame<'_>>) -> Result<Rc<Vec<Row>>> {
         let keep = plan.reach.get() == 0;
@@ -74,7 +108,9 @@ impl<'a> Runtime<'a> {
                 for cells in list {
                     self.step(1)?;
                     let row: Result<Row> = cells.iter().map(|n| self.eval(n, &frame)).collect();
-                    rows.push(row?);
+                    let row = row?;
+                    self.charge_row(&row)?;
+                    rows.push(row);
                 }
                 rows
             }
@@ -86,6 +122,9 @@ impl<'a> Runtime<'a> {
             } => {
                 let (left, right) = (self.plan(left, outer)?, self.plan(right, outer)?);
                 self.step(left.len() + right.len())?;
+                for row in left.iter().chain(right.iter()) {
+                    self.charge_row(row)?;
+                }
                 set_operation(&left, &right, *op, *all)
             }
         };
@@ -158,6 +197,7 @@ impl<'a> Runtime<'a> {
             }
             let row: Result<Row> = select.output.iter().map(|n| self.eval(n, &frame)).collect();
             let row = row?;
+            self.charge_row(&row)?;
             if !select.distinct || seen.insert(Key(row.clone())) {
                 out.push(row);
             }
@@ -333,12 +373,14 @@ impl<'a> Runtime<'a> {
                     if let Some(m) = matched.get_mut(i) {
                         *m = true;
                     }
+                    self.charge_row(&row)?;
                     out.push(row);
                 }
             }
             if !any && matches!(item.join, Join::Left | Join::Full) {
                 let mut row = l.clone();
                 row.extend(nulls(item.width));
+                self.charge_row(&row)?;
                 out.push(row);
             }
         }
@@ -348,6 +390,7 @@ impl<'a> Runtime<'a> {
             for (r, _) in rows.iter().zip(&matched).filter(|(_, m)| !**m) {
                 let mut row: Row = nulls(width).collect();
                 row.extend_from_slice(r);
+                self.charge_row(&row)?;
                 out.push(row);
             }
         }
@@ -460,10 +503,15 @@ impl<'a> Runtime<'a> {
                         text.push_str(separator.as_text().unwrap_or(""));
                     }
                     text.push_str(value.as_text().unwrap_or(""));
+                    self.check_text(text.len())?;
                 }
+                self.charge(text.len())?;
                 Val::text(text)
             }
-            AggKind::Gather => Val::List(values.cloned().collect()),
+            AggKind::Gather => {
+                self.charge(members.len() * size_of::<Val>())?;
+                Val::List(values.cloned().collect())
+            }
             AggKind::Every => Val::Bool(members.iter().all(|(_, v, _)| v.is_true())),
             AggKind::Some => Val::Bool(members.iter().any(|(_, v, _)| v.is_true())),
         })
@@ -547,9 +595,16 @@ impl<'a> Runtime<'a> {
                 if function.strict && values.iter().any(Val::is_null) {
                     return Ok(Val::Null);
                 }
-                (function.run)(self, &values, types)?
+                self.charge(values.iter().map(Val::bytes).sum())?;
+                let made = (function.run)(self, &values, types)?;
+                if let Val::Text(text) = &made {
+                    self.check_text(text.len())?;
+                }
+                self.charge(made.bytes())?;
+                made
             }
             Node::List(list) => {
+                self.charge(list.len() * size_of::<Val>())?;
                 let values: Result<Vec<Val>> = list.iter().map(|n| self.eval(n, frame)).collect();
                 Val::List(values?.into())
             }
@@ -575,6 +630,7 @@ impl<'a> Runtime<'a> {
             }
             Node::ListOf(plan) => {
                 let rows = self.plan(plan, Some(frame))?;
+                self.charge(rows.len() * size_of::<Val>())?;
                 Val::List(rows.iter().filter_map(|r| r.first().cloned()).collect())
             }
             Node::Exists(plan) => Val::Bool(!self.plan(plan, Some(frame))?.is_empty()),

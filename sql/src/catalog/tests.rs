@@ -514,3 +514,37 @@ fn answers_fit_the_protocol() {
         assert_eq!(state, SqlState::ProgramLimitExceeded);
     }
 }
+
+#[test]
+fn memory_is_bounded() {
+    let big = "repeat('a', 15000000)";
+    let wide = vec!["1"; 2000].join(", ");
+    for sql in [
+        format!("SELECT string_agg({big}, '') FROM generate_series(1, 3)"),
+        format!("SELECT {big} FROM generate_series(1, 1000)"),
+        format!("SELECT count({big}) FROM generate_series(1, 1000)"),
+        format!("SELECT array_agg({big}) FROM generate_series(1, 1000)"),
+        format!("SELECT {big} || {big}"),
+        format!("SELECT concat({big}, {big})"),
+        format!("SELECT concat_ws({big}, 1, 2, 3, 4)"),
+        format!("SELECT array_to_string(ARRAY[1, 2, 3, 4], {big})"),
+        format!("SELECT regexp_replace(repeat('a', 1000), 'a', repeat('b', 1000000), 'g')"),
+        format!("SELECT regexp_replace(repeat('a', 1000000), '(a+)', repeat('\\1', 1000))"),
+        format!("SELECT * FROM (SELECT {wide}) a, generate_series(1, 90000)"),
+        format!("SELECT {wide} FROM generate_series(1, 90000)"),
+    ] {
+        let shown: String = sql.chars().take(80).collect();
+        match answer_with(&sql, &[]) {
+            Err(e) => assert_eq!(e.state(), SqlState::ProgramLimitExceeded, "{shown}: {e}"),
+            Ok(_) => panic!("{shown} was answered"),
+        }
+    }
+    assert_eq!(
+        one("SELECT length(string_agg(repeat('a', 1000), ',')) FROM generate_series(1, 100)"),
+        "100099"
+    );
+    assert_eq!(
+        one("SELECT regexp_replace('abcabc', '(b)', '[\\1]', 'g')"),
+        "a[b]ca[b]c"
+    );
+}

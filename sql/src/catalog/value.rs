@@ -23,6 +23,17 @@ pub(super) enum Val {
     List(Rc<[Val]>),
 }
 
+impl Val {
+    /// What it takes besides its place in a row.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Val::Text(text) => text.len(),
+            Val::List(list) => list.iter().map(|v| size_of::<Val>() + v.bytes()).sum(),
+            _ => 0,
+        }
+    }
+}
+
 /// What a value is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ty {
