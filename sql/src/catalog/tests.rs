@@ -548,3 +548,16 @@ fn memory_is_bounded() {
         "a[b]ca[b]c"
     );
 }
+
+#[test]
+fn what_drivers_call() {
+    assert_eq!(one("SELECT pg_advisory_unlock_all()"), "");
+    assert_eq!(
+        one("SELECT json_build_object('a', 1, 'b', true, 'c', NULL, 'd', 'x\"y', 'e', 1.5)"),
+        r#"{"a" : 1, "b" : true, "c" : null, "d" : "x\"y", "e" : 1.5}"#
+    );
+    assert_eq!(
+        fails("SELECT json_build_object('a')"),
+        SqlState::InvalidParameterValue
+    );
+}
