@@ -36,6 +36,9 @@ pub mod maintain;
 mod maintain_tests;
 pub mod manifest;
 pub mod recover;
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // files are lost by hand
+mod recover_tests;
 pub mod router;
 pub mod runtime;
 pub mod segment;

@@ -50,12 +50,20 @@ impl Shard {
         env.disk.create_dir_all(&log_dir).await?;
         env.disk.sync_dir(&dir).await?;
         env.disk.sync_dir("").await?;
-        let mut manifest: Manifest = files::read(env, &dir, manifest::NAME, manifest::KIND)
-            .await?
-            .unwrap_or_else(|| Manifest {
-                next_segment: 1,
-                ..Manifest::default()
-            });
+        let catalog = shared.published().catalog.clone();
+        let found: Option<Manifest> =
+            files::read(env, &dir, manifest::NAME, manifest::KIND).await?;
+        if found.is_none() && catalog.tables().next().is_some() {
+            // Every shard had one before the first table was made. Without it all segments would be strays.
+            return Err(
+                Error::corrupted(format!("file {dir}/{} is missing", manifest::NAME))
+                    .hint("the way back is a snapshot as a whole"),
+            );
+        }
+        let mut manifest = found.unwrap_or_else(|| Manifest {
+            next_segment: 1,
+            ..Manifest::default()
+        });
         let fence: Option<Fence> =
             files::read(env, &dir, manifest::FENCE_NAME, manifest::FENCE_KIND).await?;
 
@@ -68,7 +76,6 @@ impl Shard {
             next_segment: Rc::new(Cell::new(next_segment)),
             cache: cache.clone(),
         };
-        let catalog = shared.published().catalog.clone();
         manifest
             .tables
             .retain(|id, _| catalog.table_by_id(*id).is_some());

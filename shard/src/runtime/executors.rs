@@ -7,9 +7,7 @@ use super::ring::Ring;
 use super::world::{RealClock, RealRandom};
 use crate::hop::Job;
 use futures_lite::FutureExt;
-use glommio::{
-    ExecutorJoinHandle, Latency, LocalExecutorBuilder, Placement, Shares, TaskQueueHandle,
-};
+use glommio::{Latency, LocalExecutorBuilder, Placement, Shares, TaskQueueHandle};
 use std::any::Any;
 use std::cell::RefCell;
 use std::future::Future;
@@ -19,6 +17,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::io::{Env, LocalFuture, TaskQueue, Tasks};
@@ -303,7 +302,7 @@ impl ExecutorContext {
 
 /// The running executors.
 pub struct Executors {
-    handles: Vec<ExecutorJoinHandle<Result<()>>>,
+    handles: Vec<JoinHandle<Result<()>>>,
     pulses: Vec<Arc<Pulse>>,
     stop: Arc<Stop>,
 }
@@ -357,11 +356,9 @@ impl Executors {
                 pulse: pulses[index].clone(),
             };
             let main = main.clone();
-            let started = LocalExecutorBuilder::new(placement)
-                .name("strandline")
-                .io_memory(IO_MEMORY_BYTES)
-                .preempt_timer(TIME_SLICE)
-                .spawn(move || run(context, inbox, main));
+            let started = std::thread::Builder::new()
+                .name(format!("strandline-{}", index + 1))
+                .spawn(move || run_thread(placement, context, inbox, main));
             match started {
                 Ok(handle) => handles.push(handle),
                 Err(e) => {
@@ -398,7 +395,7 @@ impl Executors {
         for (index, handle) in self.handles.into_iter().enumerate() {
             let ended = match handle.join() {
                 Ok(ended) => ended,
-                Err(e) => Err(refusal(index, &e)),
+                Err(panic) => Err(refusal(index, &panic_text(&*panic))),
             };
             // One that could not start has not said so.
             self.pulses[index].ended();
@@ -418,12 +415,41 @@ fn refusal(index: usize, e: &dyn std::fmt::Display) -> Error {
     )
 }
 
+/// An executor's thread. The executor is made here and not by glommio's own `spawn`, so that the pulse knows
+/// the thread before anything is to run on it.
+fn run_thread<F>(
+    placement: Placement,
+    context: ExecutorContext,
+    inbox: Receiver<Job>,
+    main: Arc<F>,
+) -> Result<()>
+where
+    F: Fn(ExecutorContext) -> LocalFuture<'static, Result<()>> + 'static,
+{
+    let executor = LocalExecutorBuilder::new(placement)
+        .name("strandline")
+        .io_memory(IO_MEMORY_BYTES)
+        .preempt_timer(TIME_SLICE)
+        .make();
+    match executor {
+        Ok(executor) => {
+            context.pulse.started();
+            executor.run(run(context, inbox, main))
+        }
+        Err(e) => {
+            // The others would wait for it for ever.
+            context.stop();
+            Err(refusal(context.index, &e))
+        }
+    }
+}
+
 async fn run<F>(context: ExecutorContext, inbox: Receiver<Job>, main: Arc<F>) -> Result<()>
 where
     F: Fn(ExecutorContext) -> LocalFuture<'static, Result<()>> + 'static,
 {
     let _watch = DeathWatch(context.index, context.pulse.clone());
-    context.pulse.started();
+    context.pulse.running();
     let ring = Ring::new(context.pulse.clone())
         .map_err(|e| refusal(context.index, &format_args!("io_uring for files: {e}")));
     let ring = match ring {

@@ -36,17 +36,23 @@ pub(super) struct Pulse {
     polls: AtomicU64,
     /// The kernel's number of the thread; 0: not started yet.
     thread: AtomicI32,
+    /// What it is to run has been polled for the first time. Until then nothing has been counted, and it can
+    /// be slept on like any other task.
+    running: AtomicBool,
     /// Its main has ended; it must come round once more to notice.
     ending: AtomicBool,
     ended: AtomicBool,
 }
 
 impl Pulse {
-    /// Called on the executor's thread.
+    /// Called on the executor's thread, before it runs.
     pub(super) fn started(&self) {
         // SAFETY: it takes nothing and cannot fail.
         let thread = unsafe { libc::gettid() };
         self.thread.store(thread, Ordering::Release);
+    }
+    pub(super) fn running(&self) {
+        self.running.store(true, Ordering::Release);
     }
     pub(super) fn ending(&self) {
         self.ending.store(true, Ordering::Release);
@@ -62,6 +68,13 @@ impl Pulse {
     /// Polls of tasks so far.
     pub(super) fn polls(&self) -> u64 {
         self.polls.load(Ordering::Acquire)
+    }
+
+    /// It has something to do, if it sleeps.
+    fn must_wake(&self) -> bool {
+        self.runnable() > 0
+            || self.ending.load(Ordering::Acquire)
+            || !self.running.load(Ordering::Acquire)
     }
 
     fn interrupt(&self) {
@@ -163,8 +176,7 @@ pub(super) fn watch(pulses: Vec<Arc<Pulse>>) -> std::io::Result<()> {
                         quiet = 0;
                         continue;
                     }
-                    let runnable = pulse.runnable() > 0;
-                    if runnable || pulse.ending.load(Ordering::Acquire) {
+                    if pulse.must_wake() {
                         pulse.interrupt();
                     }
                 }
@@ -179,6 +191,21 @@ pub(super) fn watch(pulses: Vec<Arc<Pulse>>) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_executor_that_sleeps_before_it_runs_is_woken() {
+        let pulse = Arc::new(Pulse::default());
+        watch(vec![pulse.clone()]).unwrap();
+        let executor = std::thread::spawn(move || {
+            pulse.started();
+            // SAFETY: it takes nothing; it returns when a signal has been handled.
+            unsafe { libc::pause() };
+            pulse.running();
+            assert!(!pulse.must_wake());
+            pulse.ended();
+        });
+        executor.join().unwrap();
+    }
 
     #[test]
     fn woken_tasks_are_counted_once() {
