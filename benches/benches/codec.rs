@@ -46,7 +46,8 @@ fn chunk(data: &BlockData, effort: Effort) -> Vec<u8> {
 }
 
 fn codec(c: &mut Criterion) {
-    let kinds: [(&str, fn(f64) -> f64, f64); 3] = [
+    type Kind = (&'static str, fn(f64) -> f64, f64);
+    let kinds: [Kind; 3] = [
         ("whole", f64::floor, 0.9),
         ("cents", |v| (v * 100.0).round() / 100.0, 2.4),
         ("full", |v| v, 8.0),

@@ -82,7 +82,7 @@ impl Statement {
     /// Checks the statement against the catalog and answers what it asks for.
     ///
     /// # Errors
-    /// Whatever SPEC says of names, labels, ranges and families, with SQLSTATE and position.
+    /// What is wrong with a name, a label, a range or a family, with SQLSTATE and position.
     pub fn bind(&self, cx: &BindContext<'_>, params: &[Datum]) -> Result<Plan> {
         bind::bind(self, cx, params)
     }

@@ -1,4 +1,4 @@
-//! Times and durations as text: ISO 8601 / RFC 3339 as PostgreSQL takes it, and the units of SPEC's
+//! Times and durations as text: ISO 8601 / RFC 3339 as PostgreSQL takes it, and the units of
 //! durations. Answers are Unix ms of any year from 0001 to 9999; whether a column can hold them is asked
 //! where they are stored.
 

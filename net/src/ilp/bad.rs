@@ -22,7 +22,7 @@ pub enum Reason {
     Value,
     /// Text for a number channel, or a number for a text channel.
     Type,
-    /// A timestamp that is not whole nanoseconds within 64 bits.
+    /// A timestamp that is not whole nanoseconds from 1970 to where TIMESTAMP ends, in 2262.
     Timestamp,
     /// The table is of a family that line protocol does not write.
     Family,

@@ -1,4 +1,4 @@
-//! Whether a value fits the label of its channel, by SPEC's rules: a declared label never changes, one that
+//! Whether a value fits the label of its channel, by two rules: a declared label never changes, one that
 //! line protocol gave widens BOOL → INT → DOUBLE.
 
 use super::bad::{Checked, Reason, bad};

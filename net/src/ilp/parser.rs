@@ -16,6 +16,7 @@ use std::sync::Arc;
 use strandline_core::limits::Limits;
 use strandline_core::routing::hash64;
 use strandline_core::schema::{Catalog, ColumnSpec, Family, Label, TableDef, is_reserved_table};
+use strandline_core::time::TIMESTAMP_END_MS;
 
 /// Lines of one [`Parser::step`]: well under 100 µs.
 const STEP_LINES: usize = 128;
@@ -637,14 +638,16 @@ fn timestamp(region: &[u8], after: usize, now_ms: i64) -> Checked<(i64, usize)> 
     timestamp_ns(region, at)
         .and_then(|(ns, after)| {
             let end = line_end(region, skip_spaces(region, after))?;
-            Some((ns.div_euclid(1_000_000), end))
+            let ms = ns.div_euclid(1_000_000);
+            // The same axis as `$timestamp`, with its bounds.
+            (0..TIMESTAMP_END_MS).contains(&ms).then_some((ms, end))
         })
         .ok_or_else(|| {
             let (token, _) = text::value_token(region, at);
             bad(
                 Reason::Timestamp,
                 format_args!(
-                    "'{}' is no timestamp in whole nanoseconds",
+                    "'{}' is no timestamp in whole nanoseconds since 1970",
                     super::bad::excerpt(token, 40)
                 ),
             )

@@ -351,7 +351,13 @@ fn row(
     }
     let ts = match &tokens.time {
         None => now_ms,
-        Some(t) => nanoseconds(t).ok_or(())?.div_euclid(1_000_000),
+        Some(t) => {
+            let ms = nanoseconds(t).ok_or(())?.div_euclid(1_000_000);
+            if !(0..9_223_372_036_854).contains(&ms) {
+                return Err(());
+            }
+            ms
+        }
     };
     if tokens.fields.len() as u64 > limits.ilp_fields {
         return Err(());

@@ -192,14 +192,16 @@ fn lines() {
         ("t,=a,entity=a x=1", "bad: syntax"),
         (",entity=a x=1", "bad: syntax"),
         ("t,entity=a, x=1", "bad: syntax"),
-        // Times: floor to ms, also before 1970.
-        ("t,entity=a x=1 -1", "t a -1 x=1"),
+        // Times: floor to ms; the axis begins with 1970 and ends where TIMESTAMP does, as over SQL.
+        ("t,entity=a x=1 -1", "bad: timestamp"),
+        ("t,entity=a x=1 -0", "t a 0 x=1"),
         ("t,entity=a x=1 999999", "t a 0 x=1"),
-        ("t,entity=a x=1 -1000001", "t a -2 x=1"),
+        ("t,entity=a x=1 -1000001", "bad: timestamp"),
         (
-            "t,entity=a x=1 9223372036854775807",
-            "t a 9223372036854 x=1",
+            "t,entity=a x=1 9223372036853999999",
+            "t a 9223372036853 x=1",
         ),
+        ("t,entity=a x=1 9223372036854000000", "bad: timestamp"),
         ("t,entity=a x=1 9223372036854775808", "bad: timestamp"),
         ("t,entity=a x=1 1.5", "bad: timestamp"),
         ("t,entity=a x=1 1e9", "bad: timestamp"),

@@ -1,4 +1,4 @@
-//! The store against a model that keeps every cell in arrival order and answers by the rules of SPEC,
+//! The store against a model that keeps every cell in arrival order and answers by the rules of docs/sql.md,
 //! over random batches, flushes and merges.
 
 use super::*;

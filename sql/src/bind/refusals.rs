@@ -1,4 +1,4 @@
-//! Every refusal that SPEC names, with its SQLSTATE, its position and its words.
+//! Every refusal of a statement, with its SQLSTATE, its position and its words.
 
 use super::tests::{error, plan};
 use crate::fuzz::with_context;

@@ -317,7 +317,7 @@ impl<'a> Binder<'a> {
     fn check_row_names(&self, def: &'a TableDef, select: &Select, cond: &Cond) -> Result<()> {
         let check = |e: &Expr| match &e.kind {
             ExprKind::Column(c) => {
-                // SPEC: time ranges are another family's, so `ts` is not merely unknown here.
+                // Time ranges are another family's, so `ts` is not merely unknown here.
                 if matches!(c.column.text.as_str(), "ts" | "$timestamp")
                     && def.column(&c.column.text).is_none()
                 {

@@ -1,4 +1,4 @@
-//! Values by label: what fits which column, and with which SQLSTATE it does not (SPEC section 1). Literals,
+//! Values by label: what fits which column, and with which SQLSTATE it does not. Literals,
 //! parameters and defaults all come through here, borrowed, so that a cell of a large INSERT is checked
 //! without being copied.
 
