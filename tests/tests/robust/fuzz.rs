@@ -17,6 +17,9 @@ const HANG: Duration = Duration::from_secs(30);
 /// Inputs kept for the new outcome they brought.
 const KEPT: usize = 4_000;
 
+/// Changes an input so that it reaches further.
+pub type Mend<'a> = &'a dyn Fn(&mut Vec<u8>);
+
 /// What is fuzzed.
 pub struct Target<'a> {
     /// Its name, for people.
@@ -26,7 +29,7 @@ pub struct Target<'a> {
     /// Words of a text format.
     pub tokens: &'static [&'static str],
     /// Makes the checksums of a changed input right again, so that what stands behind them is reached.
-    pub mend: Option<&'a dyn Fn(&mut Vec<u8>)>,
+    pub mend: Option<Mend<'a>>,
     /// Bytes that a run may hold at most: so many, and so many for each byte of input.
     pub memory: (usize, usize),
     /// Panics when something is wrong; else says which outcome it was.

@@ -234,7 +234,7 @@ fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
 }
 
 /// Makes the length of the first frame that does not fit the rest of the input.
-fn mend_frames(input: &mut Vec<u8>) {
+fn mend_frames(input: &mut [u8]) {
     let mut at = 0;
     while let Some(head) = input.get(at..at + 5) {
         let len = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
@@ -292,7 +292,7 @@ fn postgres_frames() {
         name: "postgres frames",
         corpus,
         tokens: &[],
-        mend: Some(&mend_frames),
+        mend: Some(&|input: &mut Vec<u8>| mend_frames(input)),
         memory: (128 << 10, 64),
         run: &|input| {
             strandline_net::pg::fuzz_entry(input);
