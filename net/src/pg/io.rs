@@ -101,16 +101,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Io<S> {
         Ok(work.await)
     }
 
-    /// Reads more. With `cancel`, also ends when the server goes down.
-    pub async fn hear(&mut self, input: &mut Input, cancel: Option<&Cancel>) -> io::Result<Heard> {
+    /// Reads more; ends when the server goes down, too.
+    pub async fn hear(&mut self, input: &mut Input, cancel: &Cancel) -> io::Result<Heard> {
         let n = poll_fn(|cx| {
             if let Poll::Ready(n) = input.poll_fill(cx, &mut self.stream) {
                 return Poll::Ready(n.map(Some));
             }
-            match cancel {
-                Some(c) if c.poll_closing(cx).is_ready() => Poll::Ready(Ok(None)),
-                _ => Poll::Pending,
-            }
+            cancel.poll_closing(cx).map(|()| Ok(None))
         })
         .await?;
         let Some(n) = n else {

@@ -97,7 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Next::More => {
                     self.io.flush().await?;
                     let cancel = self.session.registered().cancel.clone();
-                    match self.io.hear(input, Some(&cancel)).await? {
+                    match self.io.hear(input, &cancel).await? {
                         Heard::Bytes => true,
                         Heard::End => return Ok(()),
                         Heard::Closing => {

@@ -121,12 +121,14 @@ async fn request<S: AsyncRead + AsyncWrite + Unpin>(
     input: &mut Input,
     cx: &Rc<SessionContext>,
 ) -> Result<Option<Start>, Fail> {
+    // Registered like a session, to hear when the server goes down: it does not wait for who has said nothing.
+    let waiting = cx.registry.register(cx.random.next_u64());
     // A client may ask for TLS and for GSS once each.
     let mut refusals = 0;
     loop {
         let decoded = match input.next_startup() {
             Ok(Some(body)) => decode(body),
-            Ok(None) => match io.hear(input, None).await? {
+            Ok(None) => match io.hear(input, &waiting.cancel).await? {
                 Heard::Bytes => continue,
                 Heard::End | Heard::Closing => return Ok(None),
             },

@@ -184,7 +184,11 @@ fn check_blocks(table: &KeyedTable, limits: &Limits) {
 /// A text of 0 to 15 units, now and then of 90.
 fn text(n: u64, unit: usize) -> String {
     let mixed = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
-    let units = if mixed % 19 == 0 { 90 } else { mixed % 16 };
+    let units = if mixed.is_multiple_of(19) {
+        90
+    } else {
+        mixed % 16
+    };
     let letter = char::from(b'a' + (mixed % 26) as u8);
     letter.to_string().repeat(units as usize * unit)
 }
