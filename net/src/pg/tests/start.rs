@@ -138,6 +138,13 @@ fn no_room_and_no_hurry() {
 
 #[test]
 fn going_down() {
+    // Nobody waits for a client that has not said who it is.
+    talk(&engine(), |mut c, cx| async move {
+        c.send(b"\0\0").await;
+        cx.registry.close();
+        assert_eq!(c.hear().await, "closed");
+        assert!(cx.registry.is_empty());
+    });
     session(&engine(), |mut c, cx| async move {
         assert_eq!(c.query("").await, ["I", "Z I"]);
         cx.registry.close();
