@@ -318,7 +318,7 @@ impl Compiler<'_> {
                 let items = a.elem.iter().map(|x| self.expr(x, scope));
                 let (items, ty) = self.unify(items.collect::<Result<_>>()?, "ARRAY")?;
                 let ty = if ty == Ty::Unknown { Ty::Text } else { ty };
-                Ok((Node::List(items), ty.list()))
+                Ok((Node::List(items), list_of(ty)?))
             }
             Expr::CompoundFieldAccess { root, access_chain } => match &access_chain[..] {
                 [AccessExpr::Subscript(Subscript::Index { index })] => {
@@ -761,7 +761,7 @@ impl Compiler<'_> {
                 let plan = self.query(q, Some(scope))?;
                 self.one_column(&plan)?;
                 let ty = plan.columns.first().map_or(Ty::Unknown, |(_, t)| *t);
-                return Ok((Node::ListOf(plan), ty.list()));
+                return Ok((Node::ListOf(plan), list_of(ty)?));
             }
             FunctionArguments::Subquery(q) => {
                 // `lower((SELECT …))`, its inner parentheses gone.
@@ -921,7 +921,7 @@ impl Compiler<'_> {
             AggKind::Avg if given.is_number() => (given, Ty::Float8),
             AggKind::Sum | AggKind::Avg => return Err(wrong(&args)),
             AggKind::Join => (Ty::Text, Ty::Text),
-            AggKind::Gather => (given, given.list()),
+            AggKind::Gather => (given, list_of(given)?),
             AggKind::Every | AggKind::Some => (Ty::Bool, Ty::Bool),
         };
         let mut args = args.into_iter();
@@ -981,4 +981,12 @@ fn negate(node: Node, negated: bool) -> Typed {
         node
     };
     (node, Ty::Bool)
+}
+
+/// Arrays have one dimension here: as text, every level would quote the quotes of the one below again.
+fn list_of(element: Ty) -> Result<Ty> {
+    if element.is_list() {
+        return Err(refuse("an array of arrays"));
+    }
+    Ok(element.list())
 }

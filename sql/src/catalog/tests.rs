@@ -561,3 +561,14 @@ fn what_drivers_call() {
         SqlState::InvalidParameterValue
     );
 }
+
+#[test]
+fn arrays_have_one_dimension() {
+    for sql in [
+        "SELECT ARRAY[ARRAY[1]]",
+        "SELECT ARRAY(SELECT ARRAY[1])",
+        "SELECT array_agg(conkey) FROM pg_constraint",
+    ] {
+        assert_eq!(fails(sql), SqlState::FeatureNotSupported, "{sql}");
+    }
+}
