@@ -161,6 +161,14 @@ fn too_much_text(limits: &Limits) -> Error {
     )
 }
 
+fn too_much_state(limits: &Limits) -> Error {
+    limits.exceeded(
+        "result_bytes",
+        SqlState::ProgramLimitExceeded,
+        "the buckets and their aggregates take too much memory",
+    )
+}
+
 fn group_hash(group: (u32, i64)) -> u64 {
     // Multiplicative mixing of two small numbers; nothing depends on its order.
     (group.1 as u64 ^ u64::from(group.0).rotate_left(40)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
@@ -196,6 +204,16 @@ impl PartialAggregates {
         self.entity_index
             .insert_unique(hash, e, |&e| hash64(names.get_bytes(e as usize)));
         e
+    }
+
+    /// Bytes of one group, without its texts.
+    fn group_bytes(&self) -> u64 {
+        let states = self.columns.iter().map(|(_, states)| match states {
+            States::Numbers(_) => size_of::<Numbers>(),
+            States::Texts(_) => size_of::<Texts>(),
+        });
+        let key = size_of::<(u32, i64)>() + size_of::<u32>() + size_of::<u64>();
+        (key + states.sum::<usize>()) as u64
     }
 
     fn group(&mut self, group: (u32, i64)) -> usize {
@@ -309,8 +327,8 @@ impl PartialAggregates {
     /// it is there but the aggregate is NULL.
     ///
     /// # Errors
-    /// `54000` when FILL would make more than `limits.buckets` rows, before they are made; and when the
-    /// names and texts of the answer are over `limits.result_bytes`.
+    /// `54000` when FILL would make more than `limits.buckets` rows or `limits.result_bytes` of them, before
+    /// they are made; and when the names and texts of the answer are over `limits.result_bytes`.
     pub fn finish(self, query: &StreamAggregate, limits: &Limits) -> Result<Batch> {
         if self.too_large {
             return Err(too_much_text(limits));
@@ -487,6 +505,10 @@ fn fill_buckets(
             format!("SAMPLE BY with FILL would make {all} buckets"),
         ));
     }
+    let row = (query.aggregates.len() + 1) * size_of::<f64>();
+    if all * row as u128 > u128::from(limits.result_bytes) {
+        return Err(too_much_state(limits));
+    }
     Ok(Buckets {
         first,
         interval,
@@ -587,6 +609,8 @@ pub struct Aggregator {
     only_bucket: i64,
     last_group: Option<((u32, i64), usize)>,
     most_groups: usize,
+    /// Groups whose states fit.
+    most_held: usize,
     most_text: usize,
     limits_error: Limits,
 }
@@ -607,8 +631,11 @@ impl Aggregator {
         use AggregateFn as F;
         let edges = |f| matches!(f, F::First | F::Last);
         let values = |f| f != F::Count;
+        let partial = PartialAggregates::new(&channels);
+        let held = limits.result_bytes / partial.group_bytes();
         Aggregator {
-            partial: PartialAggregates::new(&channels),
+            most_held: usize::try_from(held).unwrap_or(usize::MAX),
+            partial,
             edges: channels.iter().map(|c| asks(c.0, &edges)).collect(),
             values: channels.iter().map(|c| asks(c.0, &values)).collect(),
             count_rows: query.aggregates.iter().any(|a| a.column.is_none()),
@@ -680,6 +707,9 @@ impl Aggregator {
                 SqlState::ProgramLimitExceeded,
                 "SAMPLE BY makes too many buckets",
             ));
+        }
+        if g >= self.most_held {
+            return Err(too_much_state(&self.limits_error));
         }
         self.last_group = Some((key, g));
         Ok(g)
@@ -887,4 +917,59 @@ fn reduce(v: &[f64]) -> Numbers {
         out.max = out.max.max(x);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::TableId;
+    use crate::scan::{Aggregate, Entities, TsRange};
+
+    /// The average of `channels` channels by the second.
+    fn query(channels: u32, fill: Option<BucketFill>) -> StreamAggregate {
+        let average = |c| Aggregate {
+            func: AggregateFn::Avg,
+            column: Some((ColumnId(c), Kind::F64)),
+        };
+        StreamAggregate {
+            table: TableId(1),
+            entities: Entities::All,
+            range: TsRange {
+                from: 0,
+                to: 99_999,
+            },
+            aggregates: (0..channels).map(average).collect(),
+            sample: Some(SampleBy {
+                interval: Interval::Ms(1000),
+                fill,
+            }),
+            by_entity: false,
+        }
+    }
+
+    #[test]
+    fn wide_buckets_are_bounded() {
+        let limits = Limits {
+            result_bytes: 100_000,
+            ..Limits::default()
+        };
+        // 100 buckets, of which each channel takes 8 bytes in the answer and a state in the shard.
+        for (channels, filled, held) in [(5, true, true), (50, true, false), (200, false, false)] {
+            let filled_query = query(channels, Some(BucketFill::Null));
+            let answer = Aggregator::new(&filled_query, &limits)
+                .finish()
+                .finish(&filled_query, &limits);
+            match answer {
+                Ok(batch) => assert!(filled && batch.rows == 100, "{channels}"),
+                Err(e) => assert!(!filled && e.message().contains("result_bytes"), "{e}"),
+            }
+            let mut agg = Aggregator::new(&query(channels, None), &limits);
+            let entity = agg.entity(b"", 0);
+            let added = (0..100).try_for_each(|s| agg.add_rows(entity, s * 1000, 1));
+            match added {
+                Ok(()) => assert!(held, "{channels}"),
+                Err(e) => assert!(!held && e.message().contains("result_bytes"), "{e}"),
+            }
+        }
+    }
 }
