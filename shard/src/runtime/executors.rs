@@ -9,7 +9,7 @@ use crate::hop::Job;
 use futures_lite::FutureExt;
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares, TaskQueueHandle};
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -45,6 +45,8 @@ const EXIT_DIED: i32 = 70;
 struct Local {
     queues: [TaskQueueHandle; 3],
     ring: Rc<Ring>,
+    /// Completions of the ring have woken tasks that should run before the one that goes on.
+    due: Cell<bool>,
     tasks: RefCell<TaskSlots>,
     pulse: Arc<Pulse>,
     outbox: Rc<Outbox>,
@@ -199,10 +201,22 @@ impl Tasks for RealTasks {
     fn yield_if_needed(&self) -> LocalFuture<'_, ()> {
         // It gives the whole queue's turn away, not only this task's: that is what lets an acknowledgement
         // pass a merge.
-        Box::pin(async { glommio::executor().yield_if_needed().await })
+        Box::pin(async {
+            if local().due.take() {
+                glommio::executor().yield_task_queue_now().await;
+            } else {
+                glommio::executor().yield_if_needed().await;
+            }
+        })
     }
     fn should_yield(&self) -> bool {
-        glommio::executor().need_preempt()
+        // A commit that is done need not wait for the end of a scan's time slice, and for the reactor's next
+        // round after that.
+        let local = local();
+        if local.ring.notice() {
+            local.due.set(true);
+        }
+        local.due.get() || glommio::executor().need_preempt()
     }
     fn sleep(&self, time: Duration) -> LocalFuture<'_, ()> {
         Box::pin(sleep(time))
@@ -469,6 +483,7 @@ where
     let local = Rc::new(Local {
         queues,
         ring: ring.clone(),
+        due: Cell::new(false),
         tasks: RefCell::default(),
         pulse: context.pulse.clone(),
         outbox: Outbox::new(&context.rings),

@@ -193,6 +193,20 @@ impl Ring {
         }))
     }
 
+    /// Takes what is done, without waiting and without the kernel; whether there was any. For long loops, which
+    /// ask between two steps.
+    pub(super) fn notice(&self) -> bool {
+        let Ok(mut inner) = self.inner.try_borrow_mut() else {
+            return false;
+        };
+        let before = inner.in_flight;
+        if before == 0 {
+            return false;
+        }
+        inner.drain();
+        inner.in_flight < before
+    }
+
     /// Waits for completions for as long as the executor lives.
     pub(super) async fn reap(self: Rc<Ring>) {
         struct Watched(RawFd);
