@@ -462,6 +462,9 @@ async fn run<F>(context: ExecutorContext, inbox: Receiver<Job>, main: Arc<F>) ->
 where
     F: Fn(ExecutorContext) -> LocalFuture<'static, Result<()>> + 'static,
 {
+    if let Err(e) = super::slice::shorten() {
+        tracing::debug!("the time slice stays as it is: {e}");
+    }
     let _watch = DeathWatch(context.index, context.pulse.clone());
     context.pulse.running();
     let ring = Ring::new(context.pulse.clone())

@@ -27,6 +27,7 @@ pub mod probe;
 mod pulse;
 mod ring;
 pub mod signals;
+mod slice;
 mod world;
 
 pub use executors::{ExecutorContext, Executors, sleep, spawn, timeout};
