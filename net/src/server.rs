@@ -340,8 +340,11 @@ fn report(recoveries: &[Recovery]) {
             "cut {torn} bytes of a commit that was never finished from the end of a log"
         );
     }
-    if lost > 0 {
-        tracing::error!("--accept-loss: {lost} damaged log records were given up");
+    let files = sum(|r| r.lost_files);
+    if lost > 0 || files > 0 {
+        tracing::error!(
+            "--accept-loss: {lost} log records were given up, and {files} log files of which it is not known what else they held"
+        );
     }
 }
 

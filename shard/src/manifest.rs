@@ -24,6 +24,9 @@ pub struct Manifest {
     pub max_xid: String,
     /// The log's records at or below it are needless.
     pub log_after: Lsn,
+    /// The log has a list of its files, without which it is damaged. A snapshot's log has none.
+    #[serde(default)]
+    pub log_listed: bool,
     /// Log records that never happened: from the first number to before the second. See [`Fence`].
     pub void: Vec<(Lsn, Lsn)>,
 }

@@ -3,6 +3,7 @@
 
 use crate::files;
 use crate::manifest::{self, Fence, Manifest};
+use crate::manifest_file::ManifestFile;
 use crate::router::Router;
 use crate::segment::{BlockCache, Segment};
 use crate::shared::Shared;
@@ -31,6 +32,8 @@ pub struct Recovery {
     pub torn_bytes: u64,
     /// Records that `--accept-loss` gave up.
     pub lost: u64,
+    /// Log files that it gave up without knowing all that they held.
+    pub lost_files: u64,
 }
 
 impl Shard {
@@ -51,8 +54,7 @@ impl Shard {
         env.disk.sync_dir(&dir).await?;
         env.disk.sync_dir("").await?;
         let catalog = shared.published().catalog.clone();
-        let found: Option<Manifest> =
-            files::read(env, &dir, manifest::NAME, manifest::KIND).await?;
+        let found = ManifestFile::read(env, &dir).await?;
         if found.is_none() && catalog.tables().next().is_some() {
             // Every shard had one before the first table was made. Without it all segments would be strays.
             return Err(
@@ -99,6 +101,8 @@ impl Shard {
         let options = WalOptions {
             after: manifest.log_after,
             accept_loss: shared.accept_loss,
+            listed: manifest.log_listed,
+            reached: log_reached(&manifest, fence),
         };
         let (wal, report) = Wal::open(
             env,
@@ -122,16 +126,17 @@ impl Shard {
                 manifest.void.push((from, to));
             }
         }
+        manifest.log_listed = true;
         manifest.next_segment = next_segment;
         manifest.max_xid = max_xid.to_string();
-        files::replace(env, &dir, manifest::NAME, manifest::KIND, &manifest).await?;
+        let manifest = ManifestFile::begin(env, &dir, manifest).await?;
         if fence.is_some() {
             env.disk
                 .remove(&files::join(&dir, manifest::FENCE_NAME))
                 .await?;
             env.disk.sync_dir(&dir).await?;
         }
-        remove_strays(env, &seg_dir, &manifest).await?;
+        remove_strays(env, &seg_dir, manifest.current()).await?;
 
         let recovery = Recovery {
             max_xid: Some(max_xid),
@@ -139,6 +144,7 @@ impl Shard {
             bytes: report.bytes,
             torn_bytes: report.torn_bytes,
             lost: report.lost,
+            lost_files: report.lost_files,
         };
         let shard = Shard::assemble(Parts {
             id,
@@ -154,6 +160,15 @@ impl Shard {
         });
         Ok((shard, recovery))
     }
+}
+
+/// How far the log has come at least: flushes and fences are of records that were durable. Numbers below are
+/// never given out again, whatever the log has lost: a flush would hide the records that got them.
+fn log_reached(manifest: &Manifest, fence: Option<Fence>) -> Lsn {
+    let flushed = manifest.tables.values().map(|t| t.flushed.0);
+    let fenced = fence.iter().map(|f| f.from.0.saturating_sub(1));
+    let void = manifest.void.iter().map(|(_, to)| to.0.saturating_sub(1));
+    Lsn(flushed.chain(fenced).chain(void).max().unwrap_or(0))
 }
 
 /// A number above every segment file there is, listed in the manifest or not.

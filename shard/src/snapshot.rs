@@ -216,6 +216,7 @@ impl Shard {
         self.env.disk.sync_dir(&seg_dir).await?;
         let cut = Manifest {
             log_after: applied,
+            log_listed: false,
             void: Vec::new(),
             ..manifest
         };

@@ -243,8 +243,11 @@ impl Inner {
         {
             made = self.files.make(number, least).await;
         }
+        let made = match made {
+            Ok(file) => self.list_new(file).await,
+            Err(e) => Err(Error::from(e)),
+        };
         let made = made.map_err(|e| {
-            let e = Error::from(e);
             let dir = &self.files.dir;
             let message = format!(
                 "cannot make a new file for the log in {dir}: {}",
@@ -264,6 +267,18 @@ impl Inner {
             }
         };
         made
+    }
+
+    /// Puts a new file into the list, before anything is written to it.
+    async fn list_new(&self, file: LogFile) -> Result<LogFile> {
+        let Err(failed) = self.change_list(Some((file.number, file.size)), &[]).await else {
+            return Ok(file);
+        };
+        if !failed.in_doubt {
+            // The list does not name it. One that may be named must stay, or the next start would miss it.
+            self.files.remove(&self.files.log(file.number)).await;
+        }
+        Err(failed.error)
     }
 
     /// The active file has room for `need` bytes when this returns.
@@ -323,6 +338,12 @@ impl Inner {
         }
         self.in_background(|inner| async move {
             let disk = &inner.files.env.disk;
+            let numbers: Vec<u64> = files.iter().map(|f| f.number).collect();
+            if let Err(e) = inner.change_list(None, &numbers).await {
+                // They stay, and are needless: the next start gives them back.
+                tracing::warn!("could not recycle log files: {}", e.error);
+                return;
+            }
             for old in files {
                 let path = inner.files.log(old.number);
                 let keep = {

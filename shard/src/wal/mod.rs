@@ -12,21 +12,26 @@
 //! |---|---|
 //! | `recover` | opening: replay, the torn tail, damage |
 //! | `files` | files made ahead, recycled |
+//! | `list` | which files there must be |
 //!
 //! Must stay true: one commit is in flight at a time, and its successor's frame is written only after its
 //! fdatasync. That is what tells a torn tail (nothing intact behind it) from damage.
 
 mod files;
+mod list;
+#[cfg(test)]
+mod list_tests;
 mod recover;
 mod signal;
 #[cfg(test)]
 mod tests;
 
 use files::{Directory, FreeFile, LogFile, SealedFile, Spare};
+use futures_util::lock::Mutex;
 use hdrhistogram::Histogram;
 use signal::Signal;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::rc::Rc;
 use strandline_core::error::{Error, Result, SqlState};
@@ -86,6 +91,10 @@ struct State {
     committing: bool,
     next_lsn: u64,
     next_commit: u64,
+    /// The last lsn of commits that are durable.
+    durable_lsn: u64,
+    /// Bytes of the files that the list names, by number.
+    listed: BTreeMap<u64, u64>,
     /// Everything below it has ended, and its callbacks have run.
     ended_lsn: u64,
     /// The last records that were refused for want of a file: one past their lsn, and why.
@@ -109,6 +118,8 @@ struct Inner {
     file_bytes: u64,
     pending_bytes: usize,
     state: RefCell<State>,
+    /// The list of files is written by one at a time.
+    listing: Mutex<()>,
     /// Anything that somebody may wait for.
     changed: Signal,
     background: Cell<usize>,
@@ -146,6 +157,9 @@ impl Wal {
             }
         };
         let next_number = found.next_number.max(active.number + 1);
+        let kept = [Some(&active), found.spare.as_ref()].into_iter().flatten();
+        let mut listed: BTreeMap<u64, u64> = kept.map(|f| (f.number, f.size)).collect();
+        listed.extend(found.sealed.iter().map(|f| (f.number, f.size)));
         let commit_us = Histogram::new_with_bounds(1, 60_000_000, 2)
             .map_err(|e| Error::internal(format!("histogram: {e}")))?;
         let inner = Rc::new(Inner {
@@ -158,6 +172,8 @@ impl Wal {
                 committing: false,
                 next_lsn: found.next_lsn,
                 next_commit: found.next_commit,
+                durable_lsn: found.next_lsn - 1,
+                listed,
                 ended_lsn: found.next_lsn,
                 refused: None,
                 refused_lsns: 0,
@@ -176,9 +192,11 @@ impl Wal {
                     commit_us,
                 },
             }),
+            listing: Mutex::new(()),
             changed: Signal::default(),
             background: Cell::new(0),
         });
+        inner.change_list(None, &[]).await.map_err(|e| e.error)?;
         inner.recycle(found.unneeded);
         inner.release(options.after);
         inner.prepare_spare();
@@ -466,6 +484,7 @@ impl Inner {
             return Err(e);
         }
         state.next_commit += 1;
+        state.durable_lsn = end_lsn - 1;
         state.refused_lsns = 0;
         state.active.at += bytes;
         state.active.last_lsn = end_lsn - 1;

@@ -1,6 +1,7 @@
 //! Opening a log: replay, the cut of a torn tail, and telling that from damage. `docs/format.md` says how.
 
 use super::files::{Directory, FreeFile, GAPS_FILE, LogFile, Role, SealedFile, role};
+use super::list::{self, FileList};
 use super::{RecordKind, Replay};
 use std::collections::VecDeque;
 use std::io;
@@ -25,6 +26,10 @@ pub struct WalOptions {
     pub after: Lsn,
     /// Go on although records are missing that were durable once.
     pub accept_loss: bool,
+    /// The log has a list of its files: that it has none now is damage.
+    pub listed: bool,
+    /// Records up to and including this one were durable once, as others know.
+    pub reached: Lsn,
 }
 
 /// What opening found.
@@ -39,6 +44,9 @@ pub struct WalReport {
     /// Records that are missing although they were durable; only ever above 0 with
     /// [`WalOptions::accept_loss`].
     pub lost: u64,
+    /// Files that are missing, cut or without a header: what they held beyond `lost` is not known. Only ever
+    /// above 0 with [`WalOptions::accept_loss`].
+    pub lost_files: u64,
 }
 
 /// What the log goes on from.
@@ -52,6 +60,9 @@ pub(super) struct Found {
     pub(super) next_lsn: u64,
     pub(super) next_commit: u64,
 }
+
+const ACCEPT: &str =
+    "keep a copy of the directory, then start once with --accept-loss to go on without them";
 
 /// A place in the log, for people.
 #[derive(Clone, Debug)]
@@ -79,6 +90,8 @@ struct Walk<'a, 'r> {
     next: Option<(u64, u64)>,
     /// The first place since the last intact commit that is not one.
     broken: Option<Place>,
+    /// Behind the last intact commit.
+    last: Option<Place>,
     /// A commit that was being written, where the next one should be: file, offset, bytes.
     torn: Option<(Rc<dyn File>, Place, u64)>,
     /// Headers of commits behind missing ones, whose records are not intact: one past the highest commit and
@@ -104,6 +117,14 @@ impl Walk<'_, '_> {
 
     /// Commits before `to`, with records before `lsn`, are missing, and something behind them is at `place`.
     fn missing(&mut self, to: u64, lsn: u64, place: &Place) -> Result<()> {
+        let at = self.broken.as_ref().unwrap_or(place);
+        let what = format!("log file {} is damaged at offset {}", at.path, at.offset);
+        let before = format!("before {} offset {}", place.path, place.offset);
+        self.missing_by(to, lsn, &what, &before)
+    }
+
+    /// As [`Walk::missing`]: `what` is broken, and `before` proves it.
+    fn missing_by(&mut self, to: u64, lsn: u64, what: &str, before: &str) -> Result<()> {
         let from = self.next.map_or(0, |(commit, _)| commit);
         let records = lsn.saturating_sub(self.next_lsn());
         if records == 0 {
@@ -111,27 +132,67 @@ impl Walk<'_, '_> {
         }
         let gap = (from, to);
         if !self.gaps.contains(&gap) {
-            let at = self.broken.as_ref().unwrap_or(place);
-            if !self.options.accept_loss {
-                return Err(Error::corrupted(format!(
-                    "log file {} is damaged at offset {}: {records} records that were durable are missing \
-                     before {} offset {}",
-                    at.path, at.offset, place.path, place.offset
-                ))
-                .hint(
-                    "keep a copy of the directory, then start once with --accept-loss to go on without them",
-                ));
-            }
-            tracing::warn!(
-                "log file {} offset {}: {records} records are lost, as accepted",
-                at.path,
-                at.offset
-            );
-            self.report.lost += records;
+            self.lose(records, what, before)?;
             self.gaps.push(gap);
         }
         self.met.push(gap);
         Ok(())
+    }
+
+    /// Counts records as lost, if that is accepted.
+    fn lose(&mut self, records: u64, what: &str, before: &str) -> Result<()> {
+        if !self.options.accept_loss {
+            return Err(Error::corrupted(format!(
+                "{what}: {records} records that were durable are missing {before}"
+            ))
+            .hint(ACCEPT));
+        }
+        tracing::warn!("{what}: {records} records are lost, as accepted");
+        self.report.lost += records;
+        Ok(())
+    }
+
+    /// Where the log ends, as far as it is intact.
+    fn end(&self, files: &Directory) -> String {
+        match (&self.broken, &self.last) {
+            (Some(place), _) | (None, Some(place)) => {
+                format!("log file {} ends at offset {}", place.path, place.offset)
+            }
+            (None, None) => format!("the log {} has no records", files.dir),
+        }
+    }
+
+    /// What is known beside the files' own content: the list, and what the shard has seen of the log.
+    fn hold_against(&mut self, files: &Directory, list: Option<&FileList>) -> Result<()> {
+        if let Some(list) = list {
+            if self.next_commit().is_none_or(|next| next <= list.commit) {
+                let (what, before) = (
+                    self.end(files),
+                    format!("of those that {} counts", list::path(files)),
+                );
+                let gap = (self.next.map_or(0, |(commit, _)| commit), list.commit + 1);
+                self.missing_by(gap.1, list.lsn + 1, &what, &before)?;
+                if self.gaps.contains(&gap) {
+                    self.next = Some((gap.1, self.next_lsn()));
+                }
+            }
+            self.skip_to(list.lsn);
+        }
+        let reached = self.options.reached.0;
+        if self.next_lsn() <= reached {
+            let records = reached + 1 - self.next_lsn();
+            let (what, before) = (self.end(files), "of those that segments were made after");
+            self.lose(records, &what, before)?;
+            self.skip_to(reached);
+        }
+        Ok(())
+    }
+
+    /// Numbers up to `lsn` are not given out again.
+    fn skip_to(&mut self, lsn: u64) {
+        let next = self.next_lsn().max(lsn + 1);
+        let commit = self.next.map_or(1, |(commit, _)| commit);
+        self.next = Some((commit, next));
     }
 
     fn frame(&mut self, header: &FrameHeader, payload: &[u8], place: &Place) -> Result<()> {
@@ -159,6 +220,10 @@ impl Walk<'_, '_> {
             self.missing(header.commit, header.begin_lsn(), place)?;
         }
         self.next = Some((header.commit + 1, header.end_lsn()));
+        self.last = Some(Place {
+            path: place.path.clone(),
+            offset: place.offset + header.frame_bytes(),
+        });
         (self.broken, self.torn, self.evidence) = (None, None, None);
         if header.end_lsn() <= self.options.after.0.saturating_add(1) {
             return Ok(());
@@ -244,6 +309,7 @@ pub(super) async fn recover(
         }
     }
     numbers.sort_unstable();
+    let list = find_list(files, &options).await?;
 
     let mut walk = Walk {
         options,
@@ -251,14 +317,19 @@ pub(super) async fn recover(
         met: Vec::new(),
         next: None,
         broken: None,
+        last: None,
         torn: None,
         evidence: None,
         report: WalReport::default(),
         replay,
     };
+    let list = list.unwrap_or_else(|()| {
+        walk.report.lost_files += 1;
+        None
+    });
     let noted = walk.gaps.len();
     let mut opened = Vec::with_capacity(numbers.len());
-    for number in numbers {
+    for &number in &numbers {
         opened.extend(read_file(files, number, &mut walk).await?);
     }
     if let Some((to, lsn, place)) = walk.evidence.clone() {
@@ -266,6 +337,29 @@ pub(super) async fn recover(
         let from = walk.next.map_or(0, |(commit, _)| commit);
         walk.next = Some((from.max(to), walk.next_lsn().max(lsn)));
     }
+    if let Some(list) = &list {
+        // Files before one that has commits are proven by its numbers.
+        let with_commits = opened.iter().rev().find(|f| f.last_lsn > 0);
+        let proven = with_commits.map_or(0, |f| f.number);
+        for (&number, &bytes) in list.files.range(proven..) {
+            let there = opened.iter().any(|f| f.number == number);
+            if !there && numbers.contains(&number) {
+                continue; // its header is damaged, which is accepted and counted
+            }
+            let Some(fault) = list::fault(files, number, bytes, there).await? else {
+                continue;
+            };
+            if !options.accept_loss {
+                return Err(Error::corrupted(format!(
+                    "{fault}: whether it held records is not known"
+                ))
+                .hint(ACCEPT));
+            }
+            tracing::warn!("{fault}: what it held is lost, as accepted");
+            walk.report.lost_files += 1;
+        }
+    }
+    walk.hold_against(files, list.as_ref())?;
     if let (Some((from, _)), Some(to)) = (walk.next, walk.next_commit())
         && from != to
     {
@@ -339,7 +433,7 @@ async fn read_file(
             return Err(Error::corrupted(format!(
                 "log file {path} is damaged at offset 0: its header, and with it all its records"
             ))
-            .hint("keep a copy of the directory, then start once with --accept-loss to go on without them"));
+            .hint(ACCEPT));
         }
         _ => {
             tracing::warn!(
@@ -349,6 +443,7 @@ async fn read_file(
                 path: path.clone(),
                 offset: 0,
             });
+            walk.report.lost_files += 1;
             let aside = files.path(&format!("{number:016}.damaged"));
             disk.rename(&path, &aside).await.map_err(on_file)?;
             files.sync().await.map_err(on_file)?;
@@ -394,6 +489,27 @@ async fn read_file(
         }
         files.env.breathe().await;
     }
+}
+
+/// The list of files; `Err`: it should be there and is lost, as accepted.
+async fn find_list(
+    files: &Directory,
+    options: &WalOptions,
+) -> Result<std::result::Result<Option<FileList>, ()>> {
+    let lost = match list::read(files).await? {
+        list::Found::List(list) => return Ok(Ok(Some(list))),
+        list::Found::None if !options.listed => return Ok(Ok(None)),
+        list::Found::None => Error::corrupted(format!(
+            "the list of log files {} is missing: log files may be missing too",
+            list::path(files)
+        )),
+        list::Found::Damaged(e) => e,
+    };
+    if !options.accept_loss {
+        return Err(lost.hint(ACCEPT));
+    }
+    tracing::warn!("{lost}: the log is taken as it is, as accepted");
+    Ok(Err(()))
 }
 
 async fn read_note(files: &Directory, there: bool) -> Result<Gaps> {

@@ -92,6 +92,7 @@ fn replay(files: &[Vec<u8>; 2], accept_loss: bool) -> (Vec<Record>, Result<WalRe
         let options = WalOptions {
             after: Lsn(0),
             accept_loss,
+            ..WalOptions::default()
         };
         let mut replay = |lsn: Lsn, kind: strandline_shard::wal::RecordKind, bytes: &[u8]| {
             sink.borrow_mut().push((lsn.0, kind.0, bytes.to_vec()));
