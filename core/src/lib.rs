@@ -9,7 +9,8 @@
 //! | [`limits`] | every limit with its name, default and reason |
 //! | [`ids`], [`xid`], [`time`], [`value`] | numbers, ids, time, cells and batches |
 //! | [`schema`], [`schema_change`] | tables and columns as the catalog knows them; what ALTER changes |
-//! | [`scan`] | what a shard can be asked |
+//! | [`scan`], [`like`] | what a shard can be asked; patterns |
+//! | [`profile`] | what a read looked at, for EXPLAIN |
 //! | [`routing`] | which shard a key lives on (frozen) |
 //! | [`io`] | the seam to files, clock, randomness and tasks |
 //! | [`sync`] | the switch between std's and loom's atomics |
@@ -30,7 +31,9 @@ pub mod format;
 pub mod ids;
 pub mod io;
 pub mod keyed;
+pub mod like;
 pub mod limits;
+pub mod profile;
 pub mod queue;
 pub mod revision;
 pub mod routing;

@@ -2,6 +2,7 @@
 //! carries out. Everything here can cross to another core.
 
 use crate::ids::{ColumnId, Rev, TableId};
+use crate::like::LikePattern;
 use crate::schema::Fill;
 use crate::time::Interval;
 use crate::value::{Kind, Value};
@@ -38,6 +39,14 @@ impl TsRange {
     /// Whether `ts` lies in it.
     pub fn contains(self, ts: i64) -> bool {
         self.from <= ts && ts <= self.to
+    }
+    /// What of it lies at or after `floor`.
+    #[must_use]
+    pub fn since(self, floor: i64) -> TsRange {
+        TsRange {
+            from: self.from.max(floor),
+            to: self.to,
+        }
     }
     /// What lies in both.
     #[must_use]
@@ -111,6 +120,20 @@ pub enum Predicate {
         /// `IS NOT NULL`.
         negated: bool,
     },
+    /// The channel's cell is one of these.
+    In {
+        /// Index into `channels`.
+        channel: usize,
+        /// Of the channel's kind, ascending, without repeats.
+        values: Vec<Value>,
+    },
+    /// `LIKE`, `ILIKE`; of text channels.
+    Like {
+        /// Index into `channels`.
+        channel: usize,
+        /// The pattern.
+        pattern: LikePattern,
+    },
     /// Constant.
     Const(Option<bool>),
     /// All of them.
@@ -121,6 +144,36 @@ pub enum Predicate {
     Not(Box<Predicate>),
 }
 
+impl Predicate {
+    /// Whether it can hold of a row in which every channel it names is NULL.
+    pub fn holds_of_nulls(&self) -> bool {
+        crate::stream::fill::evaluate(self, &|_| crate::value::Cell::Null) == Some(true)
+    }
+    /// Calls `f` with the index of every channel that it names.
+    pub fn each_channel(&self, f: &mut impl FnMut(usize)) {
+        match self {
+            Predicate::Compare { channel, .. }
+            | Predicate::IsNull { channel, .. }
+            | Predicate::In { channel, .. }
+            | Predicate::Like { channel, .. } => f(*channel),
+            Predicate::Const(_) => {}
+            Predicate::And(list) | Predicate::Or(list) => {
+                list.iter().for_each(|p| p.each_channel(f));
+            }
+            Predicate::Not(inner) => inner.each_channel(f),
+        }
+    }
+}
+
+/// Which stored rows an aggregate takes: one row per (entity, ts) and arrival, nothing filled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowFilter {
+    /// The channels that the predicate counts into, each once.
+    pub channels: Vec<(ColumnId, Kind)>,
+    /// Rows of which it is not true do not count.
+    pub predicate: Predicate,
+}
+
 /// Rows of a timeseries table. Answers columns: entity, ts, then `channels[0..output]`.
 ///
 /// One row per (entity, ts) at which any of `channels` has a real sample, in order of ts within an entity.
@@ -129,6 +182,9 @@ pub enum Predicate {
 pub struct StreamScan {
     /// Which table.
     pub table: TableId,
+    /// Samples before this do not exist: RETENTION has expired them. The engine sets it, once per statement;
+    /// `i64::MIN` when nothing expires.
+    pub floor: i64,
     /// Which entities.
     pub entities: Entities,
     /// Which rows by time; HOLD looks before it.
@@ -150,6 +206,9 @@ pub struct StreamScan {
 pub struct LatestScan {
     /// Which table.
     pub table: TableId,
+    /// Samples before this do not exist: RETENTION has expired them. The engine sets it, once per statement;
+    /// `i64::MIN` when nothing expires.
+    pub floor: i64,
     /// Which entities.
     pub entities: Entities,
     /// Samples later than this do not count (`ts <= …`); `i64::MAX` when not given.
@@ -177,7 +236,63 @@ pub enum AggregateFn {
     First,
     /// Sample with the largest ts.
     Last,
+    /// Standard deviation of a sample: NULL of fewer than two.
+    StddevSamp,
+    /// Standard deviation of the whole.
+    StddevPop,
+    /// Variance of a sample: NULL of fewer than two.
+    VarSamp,
+    /// Variance of the whole.
+    VarPop,
+    /// Percentile between neighbours, exact.
+    Percentile(Quantile),
+    /// Percentile, close: see [`crate::stream::quantile`] for the error.
+    ApproxPercentile(Quantile),
 }
+
+impl AggregateFn {
+    /// Whether it is a variance, or its root.
+    pub fn is_moment(self) -> bool {
+        use AggregateFn as F;
+        matches!(self, F::StddevSamp | F::StddevPop | F::VarSamp | F::VarPop)
+    }
+}
+
+/// Which share of the samples lies at or below a percentile: 0 to 1, and from which end it is counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Quantile {
+    share: f64,
+    /// `ORDER BY … DESC`: the share lies at or above.
+    pub descending: bool,
+}
+
+impl Quantile {
+    /// `None` outside 0 to 1.
+    pub fn new(share: f64, descending: bool) -> Option<Self> {
+        // -0 is 0: equal shares have equal bits.
+        (0.0..=1.0).contains(&share).then_some(Quantile {
+            share: share + 0.0,
+            descending,
+        })
+    }
+    /// The median.
+    pub const HALF: Quantile = Quantile {
+        share: 0.5,
+        descending: false,
+    };
+    /// 0 to 1.
+    pub fn share(self) -> f64 {
+        self.share
+    }
+}
+
+impl PartialEq for Quantile {
+    fn eq(&self, other: &Self) -> bool {
+        self.share.to_bits() == other.share.to_bits() && self.descending == other.descending
+    }
+}
+
+impl Eq for Quantile {}
 
 /// One aggregate of a select list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -229,10 +344,15 @@ pub struct SampleBy {
 pub struct StreamAggregate {
     /// Which table.
     pub table: TableId,
+    /// Samples before this do not exist: RETENTION has expired them. The engine sets it, once per statement;
+    /// `i64::MIN` when nothing expires.
+    pub floor: i64,
     /// Which entities.
     pub entities: Entities,
     /// Which samples by time.
     pub range: TsRange,
+    /// Which rows by their cells; none: every row.
+    pub filter: Option<RowFilter>,
     /// What to compute.
     pub aggregates: Vec<Aggregate>,
     /// Buckets, if any.

@@ -4,129 +4,31 @@
 //! A group exists once one of the aggregates has something in it: a sample of its channel, or a row for
 //! `count(*)`. So a bucket without any is absent, as a read of those channels would have no row there.
 
+use super::answer::{
+    Answer, Buckets, Shown, TEXT_BYTES_MAX, fill_buckets, fill_column, most_text, too_much_state,
+    too_much_text,
+};
 use super::cells::ColView;
+use super::select::Selection;
+use super::states::{Moments, NumberStates, Numbers, States, Texts, Wants};
 use crate::error::{Error, Result, SqlState};
 use crate::format::block::{BlockData, ChunkStats};
 use crate::ids::ColumnId;
 use crate::limits::Limits;
+use crate::profile::ScanCounters;
 use crate::routing::hash64;
-use crate::scan::{AggregateFn, BucketFill, SampleBy, StreamAggregate};
+use crate::scan::{AggregateFn, BucketFill, StreamAggregate};
 use crate::time::Interval;
-use crate::value::{Batch, Cell, Column, ColumnBuilder, ColumnData, Kind, StrVec};
+use crate::value::{Batch, Cell, Kind, StrVec};
 use hashbrown::HashTable;
+use std::ops::Range;
 
-/// Samples of a number channel.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Numbers {
-    count: u64,
-    sum: f64,
-    min: f64,
-    max: f64,
-    first: (i64, f64),
-    last: (i64, f64),
-}
-
-impl Numbers {
-    const EMPTY: Numbers = Numbers {
-        count: 0,
-        sum: 0.0,
-        min: f64::INFINITY,
-        max: f64::NEG_INFINITY,
-        first: (i64::MAX, 0.0),
-        last: (i64::MIN, 0.0),
-    };
-
-    /// Adds what came later; of equal ts the earlier arrival is first, the later one last.
-    fn add(&mut self, other: &Numbers) {
-        if other.count == 0 {
-            return;
-        }
-        if self.count == 0 {
-            *self = *other;
-            return;
-        }
-        self.count += other.count;
-        self.sum += other.sum;
-        self.min = self.min.min(other.min);
-        self.max = self.max.max(other.max);
-        if other.first.0 < self.first.0 {
-            self.first = other.first;
-        }
-        if other.last.0 >= self.last.0 {
-            self.last = other.last;
-        }
-    }
-}
-
-/// Samples of a text channel.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Texts {
-    count: u64,
-    min: Box<str>,
-    max: Box<str>,
-    first: (i64, Box<str>),
-    last: (i64, Box<str>),
-}
-
-impl Texts {
-    fn bytes(&self) -> usize {
-        self.min.len() + self.max.len() + self.first.1.len() + self.last.1.len()
-    }
-
-    fn add_one(&mut self, ts: i64, text: &str) {
-        if self.count == 0 {
-            *self = Texts {
-                count: 1,
-                min: text.into(),
-                max: text.into(),
-                first: (ts, text.into()),
-                last: (ts, text.into()),
-            };
-            return;
-        }
-        self.count += 1;
-        if text < &*self.min {
-            self.min = text.into();
-        }
-        if text > &*self.max {
-            self.max = text.into();
-        }
-        if ts < self.first.0 {
-            self.first = (ts, text.into());
-        }
-        if ts >= self.last.0 {
-            self.last = (ts, text.into());
-        }
-    }
-
-    fn add(&mut self, other: Texts) {
-        if other.count == 0 {
-            return;
-        }
-        if self.count == 0 {
-            *self = other;
-            return;
-        }
-        self.count += other.count;
-        if other.min < self.min {
-            self.min = other.min;
-        }
-        if other.max > self.max {
-            self.max = other.max;
-        }
-        if other.first.0 < self.first.0 {
-            self.first = other.first;
-        }
-        if other.last.0 >= self.last.0 {
-            self.last = other.last;
-        }
-    }
-}
-
-#[derive(Clone, Debug)]
-enum States {
-    Numbers(Vec<Numbers>),
-    Texts(Vec<Texts>),
+/// A channel that is aggregated.
+#[derive(Clone, Copy, Debug)]
+struct Channel {
+    id: ColumnId,
+    kind: Kind,
+    wants: Wants,
 }
 
 /// States of all groups of one shard, or of several.
@@ -140,33 +42,16 @@ pub struct PartialAggregates {
     group_index: HashTable<u32>,
     rows: Vec<u64>,
     columns: Vec<(ColumnId, States)>,
+    /// Which of them keep every number.
+    exact: Vec<bool>,
     /// Bytes of the names, and of what the text channels hold.
     text_bytes: usize,
+    /// Bytes of the numbers that percentiles keep.
+    sample_bytes: usize,
+    /// What the shards looked at.
+    pub counters: ScanCounters,
     /// The shards' names or texts are together more than an answer may hold: some are left out.
     too_large: bool,
-}
-
-/// More names or text than this are no answer, whatever `result_bytes` says: one buffer must hold a column.
-const TEXT_BYTES_MAX: u64 = 1 << 31;
-
-fn most_text(limits: &Limits) -> usize {
-    limits.result_bytes.min(TEXT_BYTES_MAX) as usize
-}
-
-fn too_much_text(limits: &Limits) -> Error {
-    limits.exceeded(
-        "result_bytes",
-        SqlState::ProgramLimitExceeded,
-        "the names and texts of the buckets are too long together",
-    )
-}
-
-fn too_much_state(limits: &Limits) -> Error {
-    limits.exceeded(
-        "result_bytes",
-        SqlState::ProgramLimitExceeded,
-        "the buckets and their aggregates take too much memory",
-    )
 }
 
 fn group_hash(group: (u32, i64)) -> u64 {
@@ -175,16 +60,17 @@ fn group_hash(group: (u32, i64)) -> u64 {
 }
 
 impl PartialAggregates {
-    fn new(columns: &[(ColumnId, Kind)]) -> Self {
-        let columns = columns.iter().map(|&(id, kind)| {
-            let states = match kind {
-                Kind::F64 => States::Numbers(Vec::new()),
+    fn new(channels: &[Channel]) -> Self {
+        let columns = channels.iter().map(|c| {
+            let states = match c.kind {
+                Kind::F64 => States::Numbers(NumberStates::new(c.wants)),
                 Kind::Str => States::Texts(Vec::new()),
             };
-            (id, states)
+            (c.id, states)
         });
         PartialAggregates {
             columns: columns.collect(),
+            exact: channels.iter().map(|c| c.wants.exact).collect(),
             ..PartialAggregates::default()
         }
     }
@@ -209,7 +95,7 @@ impl PartialAggregates {
     /// Bytes of one group, without its texts.
     fn group_bytes(&self) -> u64 {
         let states = self.columns.iter().map(|(_, states)| match states {
-            States::Numbers(_) => size_of::<Numbers>(),
+            States::Numbers(n) => n.group_bytes(),
             States::Texts(_) => size_of::<Texts>(),
         });
         let key = size_of::<(u32, i64)>() + size_of::<u32>() + size_of::<u64>();
@@ -231,9 +117,9 @@ impl PartialAggregates {
         self.group_index
             .insert_unique(hash, g as u32, |&g| group_hash(groups[g as usize]));
         self.rows.push(0);
-        for (_, states) in &mut self.columns {
+        for ((_, states), &exact) in self.columns.iter_mut().zip(&self.exact) {
             match states {
-                States::Numbers(v) => v.push(Numbers::EMPTY),
+                States::Numbers(v) => v.push_empty(exact),
                 States::Texts(v) => v.push(Texts::default()),
             }
         }
@@ -242,17 +128,21 @@ impl PartialAggregates {
 
     /// Adds the states of another shard, which holds other entities. [`PartialAggregates::finish`] refuses
     /// what is too large together.
-    pub fn merge(&mut self, other: PartialAggregates) {
+    pub fn merge(&mut self, mut other: PartialAggregates) {
         if self.groups.is_empty() {
+            other.counters.add(&self.counters);
+            other.too_large |= self.too_large;
             *self = other;
             return;
         }
+        self.counters.add(&other.counters);
         if (self.text_bytes + other.text_bytes) as u64 > TEXT_BYTES_MAX || other.too_large {
             self.too_large = true;
             return;
         }
         // The names are counted once more as they come.
         self.text_bytes += other.text_bytes - other.entities.bytes().len();
+        self.sample_bytes += other.sample_bytes;
         let entities: Vec<u32> = (0..other.entities.len())
             .map(|e| {
                 let name = other.entities.get_bytes(e);
@@ -269,16 +159,35 @@ impl PartialAggregates {
         }
         for ((_, mine), (_, theirs)) in self.columns.iter_mut().zip(other.columns) {
             match (mine, theirs) {
-                (States::Numbers(a), States::Numbers(b)) => places
-                    .iter()
-                    .zip(b)
-                    .for_each(|(&g, state)| a[g].add(&state)),
+                (States::Numbers(a), States::Numbers(b)) => {
+                    for (&g, state) in places.iter().zip(b.plain) {
+                        a.plain[g].add(&state);
+                    }
+                    if let (Some(a), Some(b)) = (&mut a.moments, b.moments) {
+                        places.iter().zip(b).for_each(|(&g, m)| a[g].add(&m));
+                    }
+                    if let (Some(a), Some(b)) = (&mut a.samples, b.samples) {
+                        places.iter().zip(b).for_each(|(&g, s)| a[g].add(s));
+                    }
+                }
                 (States::Texts(a), States::Texts(b)) => {
                     places.iter().zip(b).for_each(|(&g, state)| a[g].add(state));
                 }
                 _ => {}
             }
         }
+    }
+
+    /// The numbers of exact percentiles, which must be sorted before [`PartialAggregates::finish`].
+    pub fn unsorted(&mut self) -> impl Iterator<Item = &mut Vec<f64>> {
+        self.columns
+            .iter_mut()
+            .filter_map(|(_, states)| match states {
+                States::Numbers(n) => n.samples.as_mut(),
+                States::Texts(_) => None,
+            })
+            .flatten()
+            .flat_map(|s| s.parts_mut())
     }
 
     /// Groups so far.
@@ -293,7 +202,12 @@ impl PartialAggregates {
         let states = self.columns.iter().find(|c| c.0 == id).map(|c| &c.1);
         match states {
             Some(States::Numbers(v)) => {
-                let s = &v[group];
+                let s = &v.plain[group];
+                let moment = |sample: bool, root: bool| {
+                    let m = v.moments.as_ref().map(|m| &m[group]);
+                    let variance = m.and_then(|m| m.variance(sample));
+                    variance.map_or(Cell::Null, |v| Cell::F64(if root { v.sqrt() } else { v }))
+                };
                 match func {
                     AggregateFn::Count => Cell::I64(s.count as i64),
                     _ if s.count == 0 => Cell::Null,
@@ -303,6 +217,16 @@ impl PartialAggregates {
                     AggregateFn::Max => Cell::F64(s.max),
                     AggregateFn::First => Cell::F64(s.first.1),
                     AggregateFn::Last => Cell::F64(s.last.1),
+                    AggregateFn::StddevSamp => moment(true, true),
+                    AggregateFn::StddevPop => moment(false, true),
+                    AggregateFn::VarSamp => moment(true, false),
+                    AggregateFn::VarPop => moment(false, false),
+                    AggregateFn::Percentile(q) | AggregateFn::ApproxPercentile(q) => {
+                        let samples = v.samples.as_ref().map(|s| &s[group]);
+                        samples
+                            .and_then(|s| s.percentile(q))
+                            .map_or(Cell::Null, Cell::F64)
+                    }
                 }
             }
             Some(States::Texts(v)) => {
@@ -314,7 +238,8 @@ impl PartialAggregates {
                     AggregateFn::Max => Cell::Str(&s.max),
                     AggregateFn::First => Cell::Str(&s.first.1),
                     AggregateFn::Last => Cell::Str(&s.last.1),
-                    AggregateFn::Sum | AggregateFn::Avg => Cell::Null,
+                    // Of numbers alone.
+                    _ => Cell::Null,
                 }
             }
             None if func == AggregateFn::Count => Cell::I64(0),
@@ -332,6 +257,9 @@ impl PartialAggregates {
     pub fn finish(self, query: &StreamAggregate, limits: &Limits) -> Result<Batch> {
         if self.too_large {
             return Err(too_much_text(limits));
+        }
+        if self.sample_bytes as u64 > limits.result_bytes {
+            return Err(too_many_samples(limits));
         }
         let mut order: Vec<u32> = (0..self.groups.len() as u32).collect();
         order.sort_unstable_by_key(|&g| {
@@ -409,188 +337,16 @@ impl PartialAggregates {
     }
 }
 
-/// What a column of the answer holds.
-#[derive(Clone, Copy, PartialEq)]
-enum Shown {
-    Whole,
-    Number,
-    Text,
-}
-
-/// Puts `count` cells into `builder`: the known ones at their places, the others by the policy.
-fn fill_column(
-    builder: &mut ColumnBuilder,
-    known: &[(usize, Cell<'_>)],
-    count: usize,
-    fill: BucketFill,
-    shown: Shown,
-    room: &mut Room,
-) {
-    let mut next = 0;
-    // A filled-in number goes into text not at all; among fractions counts are numbers too.
-    let mut push = |cell: Cell<'_>| {
-        builder.push(match (cell, shown) {
-            (Cell::F64(x), Shown::Whole) => Cell::I64(x.round() as i64),
-            (Cell::I64(n), Shown::Number) => Cell::F64(n as f64),
-            (Cell::F64(_), Shown::Text) => Cell::Null,
-            (cell, _) => room.cell(cell),
-        });
-    };
-    for i in 0..count {
-        if let Some((_, cell)) = known.get(next).filter(|(at, _)| *at == i) {
-            push(*cell);
-            next += 1;
-            continue;
-        }
-        let before = next.checked_sub(1).map(|b| known[b]);
-        push(match fill {
-            BucketFill::Null => Cell::Null,
-            BucketFill::Prev => before.map_or(Cell::Null, |b| b.1),
-            BucketFill::Number(x) => Cell::F64(x),
-            BucketFill::Linear => match (before, known.get(next)) {
-                (Some((i0, a)), Some(&(i1, b))) => {
-                    let share = (i - i0) as f64 / (i1 - i0) as f64;
-                    match (a, b) {
-                        (Cell::F64(a), Cell::F64(b)) => Cell::F64(a + (b - a) * share),
-                        (Cell::I64(a), Cell::I64(b)) => {
-                            Cell::F64(a as f64 + (b - a) as f64 * share)
-                        }
-                        _ => Cell::Null,
-                    }
-                }
-                _ => Cell::Null,
-            },
-        });
-    }
-}
-
-/// The buckets that FILL makes.
-struct Buckets {
-    /// The number of the first.
-    first: i64,
-    interval: Interval,
-    count: usize,
-}
-
-impl Buckets {
-    fn start(&self, i: usize) -> i64 {
-        self.interval.start(self.first.saturating_add(i as i64))
-    }
-    fn number(&self, start: i64) -> usize {
-        self.interval.bucket(start).abs_diff(self.first) as usize
-    }
-}
-
-fn fill_buckets(
-    query: &StreamAggregate,
-    sample: &SampleBy,
-    series: usize,
-    limits: &Limits,
-) -> Result<Buckets> {
-    let interval = sample.interval;
-    let (first, last) = (
-        interval.bucket(query.range.from),
-        interval.bucket(query.range.to),
+fn too_many_samples(limits: &Limits) -> Error {
+    let e = limits.exceeded(
+        "result_bytes",
+        SqlState::ProgramLimitExceeded,
+        "an exact percentile keeps every number, and they are too many",
     );
-    let each = if query.range.is_empty() {
-        0
-    } else {
-        last.abs_diff(first).saturating_add(1)
-    };
-    let all = u128::from(each) * series.max(1) as u128;
-    if all > u128::from(limits.buckets) {
-        return Err(limits.exceeded(
-            "buckets",
-            SqlState::ProgramLimitExceeded,
-            format!("SAMPLE BY with FILL would make {all} buckets"),
-        ));
-    }
-    let row = (query.aggregates.len() + 1) * size_of::<f64>();
-    if all * row as u128 > u128::from(limits.result_bytes) {
-        return Err(too_much_state(limits));
-    }
-    Ok(Buckets {
-        first,
-        interval,
-        count: each as usize,
-    })
-}
-
-/// Columns of the answer on their way.
-struct Answer {
-    entity: Option<StrVec>,
-    ts: Option<Vec<i64>>,
-    aggregates: Vec<ColumnBuilder>,
-    rows: usize,
-    room: Room,
-}
-
-/// What is left for names and texts. Past it they are left out, and there is no answer.
-struct Room {
-    left: usize,
-    over: bool,
-}
-
-impl Room {
-    fn take(&mut self, bytes: usize) -> bool {
-        match self.left.checked_sub(bytes) {
-            Some(left) if !self.over => self.left = left,
-            _ => self.over = true,
-        }
-        !self.over
-    }
-    fn cell<'a>(&mut self, cell: Cell<'a>) -> Cell<'a> {
-        match cell {
-            Cell::Str(text) if !self.take(text.len()) => Cell::Null,
-            cell => cell,
-        }
-    }
-}
-
-impl Answer {
-    fn new(query: &StreamAggregate, most_text: usize) -> Self {
-        let fill = query.sample.and_then(|s| s.fill);
-        let fractions = fill.is_some_and(BucketFill::makes_fractions);
-        let aggregates = query.aggregates.iter().map(|a| match (a.func, a.column) {
-            (AggregateFn::Count, _) | (_, None) if fractions => ColumnBuilder::f64(),
-            (AggregateFn::Count, _) | (_, None) => ColumnBuilder::i64(),
-            (_, Some((_, kind))) => ColumnBuilder::of(kind),
-        });
-        Answer {
-            entity: query.by_entity.then(StrVec::new),
-            ts: query.sample.map(|_| Vec::new()),
-            aggregates: aggregates.collect(),
-            rows: 0,
-            room: Room {
-                left: most_text,
-                over: false,
-            },
-        }
-    }
-    fn key(&mut self, entity: &[u8], bucket: i64) {
-        if let Some(names) = &mut self.entity {
-            let fits = self.room.take(entity.len());
-            names.push_bytes(if fits { entity } else { b"" });
-        }
-        if let Some(ts) = &mut self.ts {
-            ts.push(bucket);
-        }
-        self.rows += 1;
-    }
-    /// `None`: names and texts are too long.
-    fn batch(self) -> Option<Batch> {
-        if self.room.over {
-            return None;
-        }
-        let mut columns = Vec::new();
-        columns.extend(self.entity.map(|e| Column::full(ColumnData::Str(e))));
-        columns.extend(self.ts.map(|t| Column::full(ColumnData::I64(t))));
-        columns.extend(self.aggregates.into_iter().map(ColumnBuilder::finish));
-        Some(Batch {
-            rows: self.rows,
-            columns,
-        })
-    }
+    let hint = e.hint_text().unwrap_or_default().to_owned();
+    e.hint(format!(
+        "approx_percentile_cont(column, share) needs little memory; or {hint}"
+    ))
 }
 
 /// What a shard computes for a query: each channel once, whatever the number of aggregates over it.
@@ -598,10 +354,7 @@ impl Answer {
 pub struct Aggregator {
     partial: PartialAggregates,
     channels: Vec<(ColumnId, Kind)>,
-    /// `first` or `last` of the channel is asked for.
-    edges: Vec<bool>,
-    /// More than its count is asked for.
-    values: Vec<bool>,
+    wants: Vec<Wants>,
     count_rows: bool,
     by_entity: bool,
     interval: Option<Interval>,
@@ -611,33 +364,44 @@ pub struct Aggregator {
     most_groups: usize,
     /// Groups whose states fit.
     most_held: usize,
+    group_bytes: u64,
     most_text: usize,
-    limits_error: Limits,
+    limits: Limits,
+    /// Numbers that pass, on their way to a state.
+    picked: Vec<f64>,
 }
 
 impl Aggregator {
     /// For one shard's part of a query.
     pub fn new(query: &StreamAggregate, limits: &Limits) -> Self {
-        let mut channels: Vec<(ColumnId, Kind)> =
+        let mut ids: Vec<(ColumnId, Kind)> =
             query.aggregates.iter().filter_map(|a| a.column).collect();
-        channels.sort_by_key(|c| c.0);
-        channels.dedup_by_key(|c| c.0);
-        let asks = |id: ColumnId, f: &dyn Fn(AggregateFn) -> bool| {
-            query
-                .aggregates
-                .iter()
-                .any(|a| a.column.is_some_and(|c| c.0 == id) && f(a.func))
-        };
-        use AggregateFn as F;
-        let edges = |f| matches!(f, F::First | F::Last);
-        let values = |f| f != F::Count;
+        ids.sort_by_key(|c| c.0);
+        ids.dedup_by_key(|c| c.0);
+        let channels: Vec<Channel> = ids
+            .iter()
+            .map(|&(id, kind)| {
+                let of = query.aggregates.iter();
+                let funcs = of.filter(|a| a.column.is_some_and(|c| c.0 == id));
+                let mut wants = Wants::default();
+                for a in funcs {
+                    wants.values |= a.func != AggregateFn::Count;
+                    wants.edges |= matches!(a.func, AggregateFn::First | AggregateFn::Last);
+                    wants.moments |= a.func.is_moment();
+                    wants.exact |= matches!(a.func, AggregateFn::Percentile(_));
+                    wants.approx |= matches!(a.func, AggregateFn::ApproxPercentile(_));
+                }
+                Channel { id, kind, wants }
+            })
+            .collect();
         let partial = PartialAggregates::new(&channels);
-        let held = limits.result_bytes / partial.group_bytes();
+        let group_bytes = partial.group_bytes();
+        let held = limits.result_bytes / group_bytes;
         Aggregator {
             most_held: usize::try_from(held).unwrap_or(usize::MAX),
+            group_bytes,
             partial,
-            edges: channels.iter().map(|c| asks(c.0, &edges)).collect(),
-            values: channels.iter().map(|c| asks(c.0, &values)).collect(),
+            wants: channels.iter().map(|c| c.wants).collect(),
             count_rows: query.aggregates.iter().any(|a| a.column.is_none()),
             by_entity: query.by_entity,
             interval: query.sample.map(|s| s.interval),
@@ -645,8 +409,9 @@ impl Aggregator {
             last_group: None,
             most_groups: usize::try_from(limits.buckets).unwrap_or(usize::MAX),
             most_text: most_text(limits),
-            limits_error: limits.clone(),
-            channels,
+            limits: limits.clone(),
+            channels: ids,
+            picked: Vec::new(),
         }
     }
 
@@ -662,13 +427,13 @@ impl Aggregator {
     pub fn by_entity(&self) -> bool {
         self.by_entity
     }
+    /// What of a channel is asked for.
+    pub fn wants(&self, channel: usize) -> Wants {
+        self.wants[channel]
+    }
     /// Whether `first` or `last` of a channel is asked for.
     pub fn wants_edges(&self, channel: usize) -> bool {
-        self.edges[channel]
-    }
-    /// Whether more than the count of a channel is asked for.
-    pub fn wants_values(&self, channel: usize) -> bool {
-        self.values[channel]
+        self.wants[channel].edges
     }
     /// Whether both times fall into one bucket.
     pub fn same_bucket(&self, a: i64, b: i64) -> bool {
@@ -698,18 +463,18 @@ impl Aggregator {
             return Ok(g);
         }
         if self.partial.text_bytes > self.most_text {
-            return Err(too_much_text(&self.limits_error));
+            return Err(too_much_text(&self.limits));
         }
         let g = self.partial.group(key);
         if g >= self.most_groups {
-            return Err(self.limits_error.exceeded(
+            return Err(self.limits.exceeded(
                 "buckets",
                 SqlState::ProgramLimitExceeded,
                 "SAMPLE BY makes too many buckets",
             ));
         }
         if g >= self.most_held {
-            return Err(too_much_state(&self.limits_error));
+            return Err(too_much_state(&self.limits));
         }
         self.last_group = Some((key, g));
         Ok(g)
@@ -749,15 +514,12 @@ impl Aggregator {
                 };
                 match (&mut self.partial.columns[c].1, view.data()) {
                     (States::Numbers(states), BlockData::F64(v)) => {
-                        let edges = edges(self.edges[c]);
-                        let v = &v[cells];
-                        let mut new = reduce(v);
-                        new.first = (edges.0, v[0]);
-                        new.last = (edges.1, v[v.len() - 1]);
-                        states[g].add(&new);
+                        let edges = edges(self.wants[c].edges);
+                        let grown = states.add_slice(g, &v[cells], edges);
+                        self.grown(grown)?;
                     }
                     (States::Texts(states), BlockData::Str(v)) => {
-                        if self.values[c] {
+                        if self.wants[c].values {
                             let mut row = rows.start;
                             let before = states[g].bytes();
                             for i in cells {
@@ -791,10 +553,126 @@ impl Aggregator {
         ts: &[i64],
         views: &[Option<ColView<'_>>],
     ) -> Result<()> {
+        self.in_one_bucket(any_ts, |agg| agg.add(entity, ts, 0, views))
+    }
+
+    /// As [`Aggregator::add`], of the rows that are selected alone; `count(*)` counts them too. `ts` and the
+    /// views are those of the whole unit.
+    ///
+    /// # Errors
+    /// `54000` for too many groups.
+    pub fn add_selected(
+        &mut self,
+        entity: u32,
+        ts: &[i64],
+        rows: Range<usize>,
+        views: &[Option<ColView<'_>>],
+        selected: &Selection<'_>,
+    ) -> Result<()> {
+        let mut start = rows.start;
+        while start < rows.end {
+            let bucket = self.bucket(ts[start]);
+            let end = start + self.bucket_rows(&ts[start..rows.end], bucket);
+            let passed = selected.count(start..end);
+            if passed > 0 {
+                if self.count_rows {
+                    let g = self.group(entity, bucket)?;
+                    self.partial.rows[g] += passed as u64;
+                }
+                for (c, view) in views.iter().enumerate() {
+                    if let Some(view) = view {
+                        self.add_picked((entity, bucket), c, ts, start..end, view, selected)?;
+                    }
+                }
+            }
+            start = end;
+        }
+        Ok(())
+    }
+
+    fn add_picked(
+        &mut self,
+        group: (u32, i64),
+        c: usize,
+        ts: &[i64],
+        rows: Range<usize>,
+        view: &ColView<'_>,
+        selected: &Selection<'_>,
+    ) -> Result<()> {
+        match view.data() {
+            BlockData::F64(v) => {
+                let mut picked = std::mem::take(&mut self.picked);
+                picked.clear();
+                let edges = selected.pick(rows, view, v, &mut picked);
+                if let Some((first, last)) = edges {
+                    let g = self.group(group.0, group.1)?;
+                    if let States::Numbers(states) = &mut self.partial.columns[c].1 {
+                        let grown = states.add_slice(g, &picked, (ts[first], ts[last]));
+                        self.grown(grown)?;
+                    }
+                }
+                self.picked = picked;
+            }
+            BlockData::Str(v) => {
+                let mut g = None;
+                for row in selected.rows(rows) {
+                    let Some(i) = view.index(row) else { continue };
+                    let g = match g {
+                        Some(g) => g,
+                        None => *g.insert(self.group(group.0, group.1)?),
+                    };
+                    if let States::Texts(states) = &mut self.partial.columns[c].1 {
+                        if self.wants[c].values {
+                            let before = states[g].bytes();
+                            states[g].add_one(ts[row], v.get(i));
+                            let bytes = self.partial.text_bytes + states[g].bytes();
+                            self.partial.text_bytes = bytes - before;
+                        } else {
+                            states[g].count += 1;
+                        }
+                    }
+                }
+            }
+            BlockData::I64(_) | BlockData::StrRuns { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// As [`Aggregator::add_selected`] for rows in any order that all lie in the bucket of `any_ts`, where
+    /// neither `first` nor `last` is asked for.
+    ///
+    /// # Errors
+    /// `54000` for too many groups.
+    pub fn add_selected_unordered(
+        &mut self,
+        entity: u32,
+        any_ts: i64,
+        ts: &[i64],
+        views: &[Option<ColView<'_>>],
+        selected: &Selection<'_>,
+    ) -> Result<()> {
+        self.in_one_bucket(any_ts, |agg| {
+            agg.add_selected(entity, ts, 0..ts.len(), views, selected)
+        })
+    }
+
+    /// Notes that percentiles hold so many bytes more.
+    fn grown(&mut self, bytes: usize) -> Result<()> {
+        if bytes > 0 {
+            self.partial.sample_bytes += bytes;
+            let groups = self.partial.groups.len() as u64 * self.group_bytes;
+            if self.partial.sample_bytes as u64 + groups > self.limits.result_bytes {
+                return Err(too_many_samples(&self.limits));
+            }
+        }
+        Ok(())
+    }
+
+    fn in_one_bucket<T>(&mut self, any_ts: i64, f: impl FnOnce(&mut Self) -> T) -> T {
         let interval = self.interval.take();
         let bucket = interval.map_or(0, |i| i.floor(any_ts));
         let place = std::mem::replace(&mut self.only_bucket, bucket);
-        let done = self.add(entity, ts, 0, views);
+        let done = f(self);
         self.only_bucket = place;
         self.interval = interval;
         done
@@ -839,15 +717,21 @@ impl Aggregator {
         }
         let g = self.group(entity, self.bucket(ts))?;
         match (&mut self.partial.columns[channel].1, stats) {
-            (States::Numbers(states), Some(s)) => states[g].add(&Numbers {
-                count,
-                sum: s.sum,
-                min: s.min,
-                max: s.max,
-                first: (edges.map_or(i64::MAX, |e| e.0), s.first),
-                last: (edges.map_or(i64::MIN, |e| e.1), s.last),
-            }),
-            (States::Numbers(states), None) => states[g].count += count,
+            (States::Numbers(states), Some(s)) => {
+                states.plain[g].add(&Numbers {
+                    count,
+                    sum: s.sum,
+                    min: s.min,
+                    max: s.max,
+                    first: (edges.map_or(i64::MAX, |e| e.0), s.first),
+                    last: (edges.map_or(i64::MIN, |e| e.1), s.last),
+                });
+                // Asked only of chunks that repeat one number.
+                if let Some(m) = &mut states.moments {
+                    m[g].add(&Moments::constant(s.min, count));
+                }
+            }
+            (States::Numbers(states), None) => states.plain[g].count += count,
             (States::Texts(states), _) => states[g].count += count,
         }
         Ok(())
@@ -879,51 +763,22 @@ impl Aggregator {
         Ok(())
     }
 
+    /// What was looked at so far.
+    pub fn counters(&mut self) -> &mut ScanCounters {
+        &mut self.partial.counters
+    }
+
     /// What the gatherer merges.
     pub fn finish(self) -> PartialAggregates {
         self.partial
     }
 }
 
-/// Count, sum, min and max of at least one number, in eight lanes so that the compiler uses vectors.
-fn reduce(v: &[f64]) -> Numbers {
-    const LANES: usize = 8;
-    let mut out = Numbers {
-        count: v.len() as u64,
-        ..Numbers::EMPTY
-    };
-    let (mut sum, mut min, mut max) = (
-        [0.0f64; LANES],
-        [f64::INFINITY; LANES],
-        [f64::NEG_INFINITY; LANES],
-    );
-    let chunks = v.chunks_exact(LANES);
-    let rest = chunks.remainder();
-    for chunk in chunks {
-        for i in 0..LANES {
-            sum[i] += chunk[i];
-            min[i] = if chunk[i] < min[i] { chunk[i] } else { min[i] };
-            max[i] = if chunk[i] > max[i] { chunk[i] } else { max[i] };
-        }
-    }
-    for i in 0..LANES {
-        out.sum += sum[i];
-        out.min = out.min.min(min[i]);
-        out.max = out.max.max(max[i]);
-    }
-    for &x in rest {
-        out.sum += x;
-        out.min = out.min.min(x);
-        out.max = out.max.max(x);
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ids::TableId;
-    use crate::scan::{Aggregate, Entities, TsRange};
+    use crate::scan::{Aggregate, Entities, SampleBy, TsRange};
 
     /// The average of `channels` channels by the second.
     fn query(channels: u32, fill: Option<BucketFill>) -> StreamAggregate {
@@ -932,6 +787,8 @@ mod tests {
             column: Some((ColumnId(c), Kind::F64)),
         };
         StreamAggregate {
+            floor: i64::MIN,
+            filter: None,
             table: TableId(1),
             entities: Entities::All,
             range: TsRange {

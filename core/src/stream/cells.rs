@@ -54,6 +54,27 @@ impl<'a> ColView<'a> {
             },
         }
     }
+    /// Which of the 64 rows of a word have a cell, and how many cells stand before them. Of a column that
+    /// has all, rows behind its last count as having one.
+    #[inline]
+    pub fn word(&self, word: usize) -> (u64, usize) {
+        match self.bits {
+            None => (u64::MAX, word * 64),
+            Some((words, rank)) => match words.get(word) {
+                Some(bits) => (*bits, rank[word] as usize),
+                None => (0, 0),
+            },
+        }
+    }
+    /// As [`ColView::word`], of rows below `rows`.
+    #[inline]
+    pub fn word_within(&self, word: usize, rows: usize) -> (u64, usize) {
+        let (bits, rank) = self.word(word);
+        match rows.saturating_sub(word * 64) {
+            64.. => (bits, rank),
+            left => (bits & ((1u64 << left) - 1), rank),
+        }
+    }
     /// The first row in `rows` that has a cell.
     pub fn first_row(&self, rows: std::ops::Range<usize>) -> Option<usize> {
         let Some((words, _)) = self.bits else {

@@ -117,6 +117,20 @@ pub fn evaluate<'a>(p: &Predicate, cell: &impl Fn(usize) -> Cell<'a>) -> Option<
         Predicate::Compare { channel, op, value } => {
             compare(cell(*channel), value).map(|o| op.holds(o))
         }
+        Predicate::In { channel, values } => match cell(*channel) {
+            Cell::Null => None,
+            cell => Some(
+                values
+                    .binary_search_by(|v| {
+                        compare(cell, v).map_or(Ordering::Less, Ordering::reverse)
+                    })
+                    .is_ok(),
+            ),
+        },
+        Predicate::Like { channel, pattern } => match cell(*channel) {
+            Cell::Str(text) => Some(pattern.matches(text)),
+            _ => None,
+        },
         Predicate::Not(inner) => evaluate(inner, cell).map(|b| !b),
         Predicate::And(list) => {
             let mut all = Some(true);

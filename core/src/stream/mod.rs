@@ -6,6 +6,7 @@
 //! (entity, ts). Hence coalescing loses nothing and may be repeated at every level (run, flush, merge),
 //! as long as sources are taken in their order of arrival.
 
+pub mod answer;
 pub mod batch;
 pub mod bucket;
 pub mod cells;
@@ -13,5 +14,8 @@ pub mod dictionary;
 pub mod fill;
 pub mod memtable;
 pub mod merge;
+pub mod quantile;
+pub mod select;
+pub mod states;
 pub mod tails;
 pub mod wire;
