@@ -53,7 +53,7 @@ impl ColumnId {
     pub const KEY: ColumnId = ColumnId(2);
     /// The version's x_rev (i64).
     pub const REV: ColumnId = ColumnId(3);
-    /// The tombstone flag (i64, 0 or 1).
+    /// The tombstone flag: of keyed rows (i64, 0 or 1); of entities of MUTABLE tables (f64, 1).
     pub const DELETED: ColumnId = ColumnId(4);
     /// Where a version stands in the data section, for the x_rev order (i64).
     pub const PLACE: ColumnId = ColumnId(5);

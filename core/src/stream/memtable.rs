@@ -100,6 +100,8 @@ pub struct Pick<'a> {
 /// The part that takes writes.
 #[derive(Debug, Default)]
 struct Active {
+    /// Of samples of a channel at one (entity, ts), runs keep the last to arrive alone.
+    dedup: bool,
     entity: Vec<u32>,
     ts: Vec<i64>,
     /// `rows: None` means rows `0..cells.len()` here.
@@ -245,7 +247,7 @@ impl Active {
             .collect();
         // The group of each position, where positions of equal (entity, ts) share one; `None` when no two do.
         let repeats = order.windows(2).any(|w| key(w[0]) == key(w[1]));
-        let layout = repeats.then(|| Layout::new(&order, key, &columns));
+        let layout = repeats.then(|| Layout::new(&order, key, &columns, self.dedup));
         let rows = layout.as_ref().map_or(order.len(), |l| l.rows);
         if rows == 0 {
             return None;
@@ -324,8 +326,9 @@ fn cell_of(by_row: &[u32], row: u32) -> Option<usize> {
     (cell != ABSENT).then_some(cell as usize)
 }
 
-/// Where coalesced rows stand: group g has rows `base[g]..base[g + 1]`.
+/// Where coalesced rows stand: group g has rows `base[g]..base[g + 1]`, one with `dedup`.
 struct Layout {
+    dedup: bool,
     group: Vec<u32>,
     first: Vec<u32>,
     base: Vec<u32>,
@@ -337,6 +340,7 @@ impl Layout {
         order: &[u32],
         key: impl Fn(u32) -> (u32, i64),
         columns: &[(&BatchColumn, Vec<u32>)],
+        dedup: bool,
     ) -> Layout {
         let mut group = Vec::with_capacity(order.len());
         let mut first: Vec<u32> = Vec::new();
@@ -354,7 +358,7 @@ impl Layout {
                     (g, k) = (group[p], 0);
                 }
                 if cell_of(by_row, r).is_some() {
-                    k += 1;
+                    k = if dedup { 1 } else { k + 1 };
                     height[g as usize] = height[g as usize].max(k);
                 }
             }
@@ -366,6 +370,7 @@ impl Layout {
             base.push(rows);
         }
         Layout {
+            dedup,
             group,
             first,
             base,
@@ -401,6 +406,12 @@ fn gather(
                     (g, k) = (l.group[p], 0);
                 }
                 if let Some(cell) = cell_of(by_row, r) {
+                    if l.dedup && k > 0 {
+                        // The later arrival stands where the earlier one stood.
+                        places.pop();
+                        picked.pop();
+                        k = 0;
+                    }
                     places.push(l.base[g as usize] + k);
                     picked.push(cell as u32);
                     k += 1;
@@ -467,6 +478,17 @@ pub struct MemTable {
 }
 
 impl MemTable {
+    /// An empty one. With `dedup`, of samples of a channel at one (entity, ts) the last to arrive counts.
+    pub fn new(dedup: bool) -> Self {
+        MemTable {
+            active: Active {
+                dedup,
+                ..Active::default()
+            },
+            ..MemTable::default()
+        }
+    }
+
     /// Adds a batch; `ids` are the numbers of its entities.
     pub fn apply(&mut self, batch: &StreamBatch, ids: &[u32], lsn: Lsn) {
         let rows = batch.rows();
@@ -524,6 +546,11 @@ impl MemTable {
     pub fn memory_bytes(&self) -> usize {
         self.run_bytes + self.active.bytes
     }
+    /// The largest ts of its rows.
+    pub fn newest_ts(&self) -> Option<i64> {
+        let runs = self.runs.iter().map(|r| r.range().to);
+        runs.chain(self.active.ts.iter().copied()).max()
+    }
 
     /// What a reader sees from now on, in order of arrival: all sealed runs, and of the active part a copy
     /// of the rows it wants.
@@ -538,7 +565,8 @@ impl MemTable {
     /// All of it as runs; it is empty then.
     pub fn take(&mut self) -> Vec<Rc<Run>> {
         self.seal();
-        std::mem::take(self).runs
+        let empty = MemTable::new(self.active.dedup);
+        std::mem::replace(self, empty).runs
     }
 }
 

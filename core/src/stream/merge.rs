@@ -39,6 +39,7 @@ impl CellRef {
 #[derive(Debug)]
 pub struct EntityMerge<'s, 'a> {
     slices: &'s [SliceRef<'a>],
+    dedup: bool,
     next: Vec<usize>,
     /// The slice that goes first, and the smallest ts of all others: while its ts stays below, no other
     /// slice has a say.
@@ -51,10 +52,12 @@ pub struct EntityMerge<'s, 'a> {
 }
 
 impl<'s, 'a> EntityMerge<'s, 'a> {
-    /// Starts; `channels` is the length of each slice's `channels`.
-    pub fn new(slices: &'s [SliceRef<'a>], channels: usize) -> Self {
+    /// Starts; `channels` is the length of each slice's `channels`. With `dedup`, of samples of a channel at
+    /// one ts only the last to arrive is given, so that each ts has one row.
+    pub fn new(slices: &'s [SliceRef<'a>], channels: usize, dedup: bool) -> Self {
         let mut merge = EntityMerge {
             slices,
+            dedup,
             next: vec![0; slices.len()],
             current: 0,
             bound: None,
@@ -143,6 +146,9 @@ impl<'s, 'a> EntityMerge<'s, 'a> {
                 let row = slice.base + self.next[s];
                 for (list, view) in self.arrivals.iter_mut().zip(slice.channels) {
                     if let Some(index) = view.as_ref().and_then(|v| v.index(row)) {
+                        if self.dedup {
+                            list.clear();
+                        }
                         list.push(CellRef {
                             slice: s as u32,
                             index: index as u32,
@@ -170,14 +176,18 @@ mod tests {
     type Merged = (i64, [Option<(u32, u32)>; 2]);
 
     /// Rows (ts, a?, b?) of each slice; the answer by counting arrivals.
-    fn expected(slices: &[Vec<(i64, [bool; 2])>]) -> Vec<Merged> {
+    fn expected(slices: &[Vec<(i64, [bool; 2])>], dedup: bool) -> Vec<Merged> {
         let mut all: std::collections::BTreeMap<i64, [Vec<(u32, u32)>; 2]> = Default::default();
         for (s, rows) in slices.iter().enumerate() {
             let mut seen = [0, 0];
             for (ts, has) in rows {
                 for c in 0..2 {
                     if has[c] {
-                        all.entry(*ts).or_default()[c].push((s as u32, seen[c]));
+                        let list = &mut all.entry(*ts).or_default()[c];
+                        if dedup {
+                            list.clear();
+                        }
+                        list.push((s as u32, seen[c]));
                         seen[c] += 1;
                     }
                 }
@@ -195,7 +205,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(300))]
         #[test]
-        fn merges_and_coalesces(mut input in prop::collection::vec(prop::collection::vec((0i64..12, any::<[bool; 2]>()), 0..8), 0..4)) {
+        fn merges_and_coalesces(mut input in prop::collection::vec(prop::collection::vec((0i64..12, any::<[bool; 2]>()), 0..8), 0..4), dedup in any::<bool>()) {
             input.iter_mut().for_each(|rows| rows.sort_by_key(|r| r.0));
             let columns: Vec<[DecodedColumn; 2]> = input.iter().map(|rows| std::array::from_fn(|c| {
                 let mut bits = Bitmap::new(rows.len());
@@ -206,13 +216,13 @@ mod tests {
             let ts: Vec<Vec<i64>> = input.iter().map(|rows| rows.iter().map(|r| r.0).collect()).collect();
             let views: Vec<[Option<ColView<'_>>; 2]> = columns.iter().map(|[a, b]| [Some(ColView::new(a)), Some(ColView::new(b))]).collect();
             let slices: Vec<SliceRef<'_>> = ts.iter().zip(&views).map(|(ts, v)| SliceRef { ts, base: 0, channels: v }).collect();
-            let mut merge = EntityMerge::new(&slices, 2);
+            let mut merge = EntityMerge::new(&slices, 2, dedup);
             let mut got = Vec::new();
             let mut cells = [CellRef::NONE; 2];
             while let Some(ts) = merge.next_row(&mut cells) {
                 got.push((ts, cells.map(|c| (!c.is_none()).then_some((c.slice, c.index)))));
             }
-            prop_assert_eq!(got, expected(&input));
+            prop_assert_eq!(got, expected(&input, dedup));
         }
     }
 }

@@ -1,0 +1,171 @@
+//! MUTABLE timeseries tables: SELECT of the current state, and DELETE of an entity.
+
+use super::Binder;
+use super::filter::Channels;
+use super::value::{self, Scalar};
+use crate::ast::{Cond, Delete, Expr, ExprKind, KeyExpr, Name, Select};
+use crate::plan::{Plan, Shape, Source};
+use crate::types::SqlType;
+use std::sync::{Arc, LazyLock};
+use strandline_core::error::{Error, Result};
+use strandline_core::ids::ColumnId;
+use strandline_core::scan::{CmpOp, StreamScan};
+use strandline_core::schema::{ColumnDef, Family, Fill, Label, TableDef};
+use strandline_core::xid::parse_hex_128;
+
+/// How a SELECT on such a table looks.
+pub(super) const MUTABLE_SHAPE: &str = "a MUTABLE table answers one row per entity, its current state: SELECT columns or aggregates FROM t \
+     [WHERE conditions on entity, ts and channels] [GROUP BY entity] [ORDER BY …] [LIMIT …]";
+
+/// The entity, where a condition takes it as it takes a channel.
+pub(super) static ENTITY_COLUMN: LazyLock<ColumnDef> =
+    LazyLock::new(|| axis(ColumnId::ENTITY, "entity", Label::TEXT));
+/// The row's ts likewise.
+pub(super) static TS_COLUMN: LazyLock<ColumnDef> =
+    LazyLock::new(|| axis(ColumnId::TS, "ts", Label::Int));
+
+fn axis(id: ColumnId, name: &str, label: Label) -> ColumnDef {
+    ColumnDef {
+        id,
+        name: name.to_owned(),
+        label,
+        fill: Fill::None,
+        declared: true,
+    }
+}
+
+impl<'a> Binder<'a> {
+    /// Whether a clause that needs history stands in the SELECT.
+    pub(super) fn check_mutable(&self, def: &TableDef, select: &Select) -> Result<()> {
+        let refused = |at: u32, clause: &str| {
+            self.unsupported(
+                at,
+                format!(
+                    "{clause} is not possible on \"{}\": it is a MUTABLE table, which keeps the current state of each entity and no history",
+                    def.name
+                ),
+            )
+            .hint(MUTABLE_SHAPE)
+        };
+        if let Some(at) = select.raw {
+            return Err(refused(at, "RAW"));
+        }
+        match &select.sample {
+            Some(sample) => Err(refused(sample.at, "SAMPLE BY")),
+            None => Ok(()),
+        }
+    }
+
+    /// Rows of the current state, with LATEST ON or without: it means the same.
+    pub(super) fn select_state(&self, def: &'a TableDef, select: &Select) -> Result<Plan> {
+        let mut channels = Channels::default();
+        let columns = self.stream_items(def, select, &mut channels)?;
+        // What rows there are does not depend on the channels: any may be sorted by.
+        for item in &select.order {
+            if let KeyExpr::Column(name) = &item.key
+                && let Some(column) = def.column(&name.column.text)
+                && self.key_of_output(&item.key, &columns)?.is_none()
+            {
+                channels.index(column);
+            }
+        }
+        let mut output = channels.list.len();
+        let filter = self.stream_filter(def, select, &mut channels)?;
+        let order = self.stream_order(def, select, &columns, &channels, &mut output)?;
+        let shape = Shape {
+            columns,
+            order,
+            limit: self.limit(select)?,
+            offset: self.offset(select)?,
+        };
+        let limit = match (shape.order.is_empty(), shape.limit) {
+            (true, Some(n)) => Some(n.saturating_add(shape.offset)),
+            _ => None,
+        };
+        Ok(Plan::Select {
+            source: Source::Stream(StreamScan {
+                floor: i64::MIN,
+                table: def.id,
+                entities: filter.entities,
+                range: filter.range,
+                channels: channels.list,
+                output,
+                filled: false,
+                predicate: filter.predicate,
+                limit,
+            }),
+            shape,
+        })
+    }
+
+    /// A MUTABLE table by name, for DELETE.
+    pub(super) fn mutable_table(&self, name: &Name) -> Option<&'a Arc<TableDef>> {
+        let def = self.cx.catalog.table(&name.text)?;
+        (def.family == Family::Timeseries && def.options.mutable).then_some(def)
+    }
+
+    pub(super) fn delete_entity(&self, def: &'a TableDef, delete: &Delete) -> Result<Plan> {
+        let refused = |at: u32| {
+            self.unsupported(
+                at,
+                format!("DELETE of the MUTABLE table \"{}\" takes one entity: WHERE entity = '…'", def.name),
+            )
+            .hint("SELECT the entities first, then delete them one by one; a channel alone is not deleted, INSERT a newer value")
+        };
+        if let Some(returning) = &delete.returning {
+            return Err(self
+                .unsupported(
+                    returning.at,
+                    format!("RETURNING is not possible on DELETE of \"{}\"", def.name),
+                )
+                .hint("the tag says whether the entity was there: DELETE 1 or DELETE 0"));
+        }
+        let Some(cond) = &delete.filter else {
+            return Err(refused(delete.table.at));
+        };
+        let is_entity = |e: &Expr| match &e.kind {
+            ExprKind::Column(c) => c.column.text == "entity",
+            _ => false,
+        };
+        let value = match cond {
+            Cond::Compare {
+                left,
+                op: CmpOp::Eq,
+                right,
+            } if is_entity(left) && !super::eval::has_column(right) => right,
+            Cond::Compare {
+                left,
+                op: CmpOp::Eq,
+                right,
+            } if is_entity(right) && !super::eval::has_column(left) => left,
+            other => return Err(refused(other.at())),
+        };
+        let v = self.constant(value, SqlType::Text)?;
+        let scalar = Scalar::from(&v);
+        let text = value::text(scalar, None, self.cx.limits).map_err(|m| {
+            let what = format!("column \"entity\" of table \"{}\"", def.name);
+            (m.error(scalar, "TEXT", &what, self.cx.limits)).at(self.position(value.at))
+        })?;
+        let entity = match text {
+            // What is no UUID is no entity of this table.
+            Some(t) if def.entity_uuid => parse_hex_128(t).map(|id| format!("{id:032x}")),
+            other => other.map(str::to_owned),
+        };
+        Ok(Plan::DeleteEntity {
+            table: def.id,
+            entity,
+        })
+    }
+
+    /// UPDATE of a MUTABLE table.
+    pub(super) fn update_refused(&self, def: &TableDef, at: u32) -> Error {
+        self.unsupported(
+            at,
+            format!(
+                "UPDATE is not possible on \"{}\": it is a MUTABLE timeseries table",
+                def.name
+            ),
+        )
+        .hint("INSERT the entity with a newer ts and the channels that change: that is the update")
+    }
+}
