@@ -2,13 +2,16 @@
 //!
 //! Built for tens of millions of entities of a table and shard: names stand end to end in 1 MiB pieces (no
 //! doubling copy, no allocation per name), one packed word says where, and the index is cut into 256 small
-//! tables, so that growing never stalls an ingest for longer than a 256th of the whole.
+//! tables, so that growing never stalls an ingest for longer than a 256th of the whole. And for thousands of
+//! tables of a few entities each: the index is one table until there are [`WHOLE`] of them.
 
 use crate::routing::hash64;
 use hashbrown::HashTable;
 
 const PIECE: usize = 1 << 20;
 const PARTS: usize = 256;
+/// Entities up to which the index is one table: cutting it then takes some hundred microseconds.
+const WHOLE: usize = 4096;
 
 /// The dictionary of one table on one shard.
 #[derive(Debug)]
@@ -31,7 +34,7 @@ impl Dictionary {
         Dictionary {
             pieces: Vec::new(),
             places: Vec::new(),
-            index: (0..PARTS).map(|_| HashTable::new()).collect(),
+            index: vec![HashTable::new()],
         }
     }
 
@@ -52,7 +55,7 @@ impl Dictionary {
 
     /// The number of a name whose [`hash64`] is `hash`.
     pub fn get(&self, name: &[u8], hash: u64) -> Option<u32> {
-        let (part, key) = spread(hash);
+        let (part, key) = self.part(hash);
         self.index[part]
             .find(key, |&id| self.name(id) == name)
             .copied()
@@ -78,24 +81,41 @@ impl Dictionary {
         self.pieces[piece].extend_from_slice(name);
         self.places
             .push((piece as u64) << 41 | (start as u64) << 17 | name.len() as u64);
-        let (part, key) = spread(hash);
+        if self.index.len() == 1 && self.places.len() > WHOLE {
+            self.index = (0..PARTS).map(|_| HashTable::new()).collect();
+            for id in 0..id {
+                self.index_name(id, hash64(self.name(id)));
+            }
+        }
+        self.index_name(id, hash);
+        id
+    }
+
+    fn index_name(&mut self, id: u32, hash: u64) {
+        let (part, key) = self.part(hash);
         let (pieces, places) = (&self.pieces, &self.places);
         self.index[part].insert_unique(key, id, |&id| {
             spread(hash64(bytes_at(pieces, places[id as usize]))).1
         });
-        id
+    }
+
+    /// The table of the index that a hash belongs to, and the hash within it.
+    fn part(&self, hash: u64) -> (usize, u64) {
+        let (part, key) = spread(hash);
+        (part & (self.index.len() - 1), key)
     }
 
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
         // A table's entry takes 5 bytes (number and control byte) at 7/8 load.
+        let parts = self.index.len() * size_of::<HashTable<u32>>();
         let index: usize = self.index.iter().map(|t| t.capacity() * 8 / 7 * 5).sum();
         let names = match self.pieces.len() {
             0 => 0,
             1 => self.pieces[0].capacity(),
             n => n * PIECE,
         };
-        names + self.places.capacity() * 8 + index
+        names + self.places.capacity() * 8 + parts + index
     }
 }
 
@@ -148,5 +168,15 @@ mod tests {
         }
         let per = d.memory_bytes() / 300_000;
         assert!(per < 55, "{per} bytes for a name of 19");
+    }
+
+    #[test]
+    fn a_table_of_few_entities_costs_little() {
+        let mut d = Dictionary::new();
+        for i in 0..20u32 {
+            let n = format!("device-{i}");
+            d.intern(n.as_bytes(), hash64(n.as_bytes()));
+        }
+        assert!(d.memory_bytes() < 1_500, "{} bytes", d.memory_bytes());
     }
 }
