@@ -4,7 +4,9 @@
 use crate::ids::{ColumnId, Rev, TableId};
 use crate::value::Kind;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Which of the families a table belongs to.
@@ -95,6 +97,34 @@ pub struct ColumnDef {
     pub declared: bool,
 }
 
+/// What WITH says of a timeseries table, beside ENTITY UUID.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StreamOptions {
+    /// `RETENTION`: whole UTC days that end so many ms ago, or longer, are expired; `None`: nothing expires.
+    pub retention_ms: Option<i64>,
+    /// Samples before this (a UTC midnight) expired under an earlier RETENTION: a longer one does not bring
+    /// them back.
+    pub expired_before_ms: Option<i64>,
+    /// `MUTABLE`: one row per entity, the newest sample of each channel; DELETE.
+    pub mutable: bool,
+    /// `DEDUP`: of samples of one channel at one (entity, ts) the last to arrive counts.
+    pub dedup: bool,
+    /// `ENTITY TAG name`: the tag of a line that names the entity.
+    pub entity_tag: Option<String>,
+}
+
+impl StreamOptions {
+    /// The first ms that is not expired, a UTC midnight; `i64::MIN` when nothing expires.
+    pub fn floor(&self, now_ms: i64) -> i64 {
+        let expired = self.expired_before_ms.unwrap_or(i64::MIN);
+        self.retention_ms.map_or(expired, |r| {
+            let edge = now_ms.saturating_sub(r);
+            expired.max(edge - edge.rem_euclid(crate::time::DAY_MS))
+        })
+    }
+}
+
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableDef {
@@ -108,6 +138,9 @@ pub struct TableDef {
     pub columns: Vec<ColumnDef>,
     /// `WITH (ENTITY UUID)`.
     pub entity_uuid: bool,
+    /// The rest of WITH; all at their defaults on other families.
+    #[serde(default)]
+    pub options: StreamOptions,
     /// The number the next column gets.
     pub next_column: ColumnId,
 }
@@ -119,11 +152,12 @@ impl TableDef {
     }
     /// By number.
     pub fn column_by_id(&self, id: ColumnId) -> Option<&ColumnDef> {
-        self.columns.iter().find(|c| c.id == id)
+        Some(&self.columns[self.index_of(id)?])
     }
     /// Where a column stands in `columns`.
     pub fn index_of(&self, id: ColumnId) -> Option<usize> {
-        self.columns.iter().position(|c| c.id == id)
+        // Numbers are given in order, and a new column stands behind all others.
+        self.columns.binary_search_by_key(&id, |c| c.id).ok()
     }
 }
 
@@ -143,6 +177,8 @@ pub struct TableSpec {
     pub columns: Vec<ColumnSpec>,
     /// `WITH (ENTITY UUID)`.
     pub entity_uuid: bool,
+    /// The rest of WITH.
+    pub options: StreamOptions,
 }
 
 /// A column before it has a number.
@@ -167,12 +203,35 @@ pub struct TableRevisions {
     pub horizon: Rev,
 }
 
-/// All tables of a database at one moment.
+/// A table under its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ByName(Arc<TableDef>);
+
+impl Borrow<str> for ByName {
+    fn borrow(&self) -> &str {
+        &self.0.name
+    }
+}
+
+impl PartialOrd for ByName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ByName {
+    // No two tables of a catalog share a name, so this agrees with Eq there.
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.name.cmp(&other.0.name)
+    }
+}
+
+/// All tables of a database at one moment. A copy shares the tables: it costs two pointers for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
     /// Goes up with each change.
     pub version: u64,
-    by_name: BTreeMap<String, Arc<TableDef>>,
+    by_name: BTreeSet<ByName>,
     by_id: BTreeMap<TableId, Arc<TableDef>>,
 }
 
@@ -183,23 +242,38 @@ impl Catalog {
             version,
             ..Catalog::default()
         };
-        for t in tables {
-            c.by_name.insert(t.name.clone(), t.clone());
-            c.by_id.insert(t.id, t);
-        }
+        tables.into_iter().for_each(|t| c.put(t));
         c
+    }
+    /// Puts a table in the place of the one with its number or its name.
+    pub fn put(&mut self, table: Arc<TableDef>) {
+        self.remove(table.id);
+        if let Some(ByName(other)) = self.by_name.replace(ByName(table.clone())) {
+            self.by_id.remove(&other.id);
+        }
+        self.by_id.insert(table.id, table);
+    }
+    /// Takes a table away.
+    pub fn remove(&mut self, id: TableId) {
+        if let Some(old) = self.by_id.remove(&id) {
+            self.by_name.remove(&*old.name);
+        }
     }
     /// By stored name.
     pub fn table(&self, name: &str) -> Option<&Arc<TableDef>> {
-        self.by_name.get(name)
+        self.by_name.get(name).map(|t| &t.0)
     }
     /// By number.
     pub fn table_by_id(&self, id: TableId) -> Option<&Arc<TableDef>> {
         self.by_id.get(&id)
     }
+    /// In order of numbers.
+    pub fn by_number(&self) -> impl Iterator<Item = &Arc<TableDef>> {
+        self.by_id.values()
+    }
     /// In order of names.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<TableDef>> {
-        self.by_name.values()
+        self.by_name.iter().map(|t| &t.0)
     }
     /// How many.
     pub fn len(&self) -> usize {
@@ -208,5 +282,44 @@ impl Catalog {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(id: u32, name: &str) -> Arc<TableDef> {
+        Arc::new(TableDef {
+            id: TableId(id),
+            name: name.into(),
+            family: Family::Timeseries,
+            columns: Vec::new(),
+            entity_uuid: false,
+            options: StreamOptions::default(),
+            next_column: ColumnId::FIRST_USER,
+        })
+    }
+
+    fn names(c: &Catalog) -> Vec<(&str, u32)> {
+        c.tables().map(|t| (t.name.as_str(), t.id.0)).collect()
+    }
+
+    #[test]
+    fn a_catalog_changes_and_its_copies_do_not() {
+        let first = Catalog::new(1, [table(1, "b"), table(2, "a")]);
+        let mut next = first.clone();
+        next.put(table(1, "c"));
+        assert_eq!(names(&next), [("a", 2), ("c", 1)]);
+        assert!(next.table("b").is_none() && next.table_by_id(TableId(1)).is_some());
+        // A name that was freed, and one that another table has.
+        next.put(table(3, "b"));
+        next.put(table(4, "a"));
+        assert_eq!(names(&next), [("a", 4), ("b", 3), ("c", 1)]);
+        assert!(next.table_by_id(TableId(2)).is_none());
+        next.remove(TableId(3));
+        next.remove(TableId(9));
+        assert_eq!((names(&next).len(), next.len()), (2, 2));
+        assert_eq!(names(&first), [("a", 2), ("b", 1)]);
     }
 }

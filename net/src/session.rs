@@ -190,7 +190,11 @@ impl Session {
                 self.settings.reset_all(false);
                 Answer::words("DISCARD ALL")
             }
-            Plan::System(query) => watch.run(glue::system::run(self, &query)).await?,
+            Plan::System(query) => {
+                let answer = watch.run(glue::system::run(self, &query)).await?;
+                self.notices.extend(query.notice.map(Notice::plain));
+                answer
+            }
             plan => {
                 let read = glue::is_read(&plan);
                 let none = self.settings.insert_returns_none();
@@ -328,7 +332,8 @@ pub fn kind_of(plan: &Plan) -> StatementKind {
         Plan::InsertStream { .. }
         | Plan::InsertRows { .. }
         | Plan::UpdateRow { .. }
-        | Plan::DeleteRow { .. } => StatementKind::Write,
+        | Plan::DeleteRow { .. }
+        | Plan::DeleteEntity { .. } => StatementKind::Write,
         Plan::Select { .. } | Plan::System(_) | Plan::ShowFeed(_) | Plan::ShowSetting(_) => {
             StatementKind::Read
         }

@@ -304,6 +304,7 @@ impl Engine for FakeEngine {
             family: spec.family,
             columns: columns.collect(),
             entity_uuid: spec.entity_uuid,
+            options: spec.options,
             next_column: ColumnId(1000),
         };
         let tables = catalog.tables().cloned().chain([Arc::new(def)]);
@@ -320,7 +321,7 @@ impl Engine for FakeEngine {
         let mut tables: Vec<TableDef> = catalog.tables().map(|t| (**t).clone()).collect();
         for change in &changes {
             for t in tables.iter_mut().filter(|t| t.id == table) {
-                match t.change(change, &self.limits) {
+                match t.change(change, &self.limits, 0) {
                     Ok(s) => skipped.extend(s),
                     Err(e) => return ready(Err(e)),
                 }
@@ -428,6 +429,9 @@ impl Engine for FakeEngine {
         }
         row.values.sort_by_key(|(c, _)| *c);
         ready(Ok(Some(row.clone())))
+    }
+    fn delete_entity(&self, _: TableId, _: String) -> LocalFuture<'_, Result<bool>> {
+        ready(Ok(false))
     }
     fn delete_row(
         &self,

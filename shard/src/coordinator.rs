@@ -1,9 +1,10 @@
 //! The coordinator: one actor per database that changes the catalog file (tables, columns, reserved numbers,
 //! horizons), and leads VACUUM and CHECKPOINT over the shards. A change is durable before it is published.
 
-use crate::files::{self, ReplaceFailed};
+use crate::catalog_log::{self, CatalogWriter};
+use crate::files::ReplaceFailed;
 use crate::router::Router;
-use crate::shared::{CATALOG_KIND, CATALOG_NAME, CatalogFile, Shared, no_table};
+use crate::shared::{CatalogFile, Shared, no_table};
 use futures_util::lock::Mutex;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,12 +22,15 @@ pub struct Coordinator {
     pub(crate) shared: Arc<Shared>,
     pub(crate) router: Rc<Router>,
     pub(crate) file: Mutex<CatalogFile>,
+    /// Only taken by who holds `file`.
+    writer: Mutex<CatalogWriter>,
 }
 
 impl Coordinator {
     /// Over the catalog that [`Shared::open`] read.
     pub fn new(env: Env, shared: Arc<Shared>, router: Rc<Router>, file: CatalogFile) -> Rc<Self> {
         Rc::new(Coordinator {
+            writer: Mutex::new(CatalogWriter::new(env.clone(), &file)),
             env,
             shared,
             router,
@@ -34,42 +38,67 @@ impl Coordinator {
         })
     }
 
-    /// Changes the catalog file durably, then publishes it.
-    async fn commit(&self, current: &mut CatalogFile, next: CatalogFile) -> Result<()> {
-        self.write(&next).await.map_err(|failed| failed.error)?;
+    /// Changes the catalog durably, then publishes it.
+    async fn commit(&self, current: &mut CatalogFile, mut next: CatalogFile) -> Result<()> {
+        let done = self.write(current, &mut next).await;
+        done.map_err(|failed| failed.error)?;
         *current = next;
         self.shared.publish(current);
         Ok(())
     }
 
-    async fn write(&self, file: &CatalogFile) -> std::result::Result<(), ReplaceFailed> {
-        let done = files::try_replace(&self.env, "", CATALOG_NAME, CATALOG_KIND, file).await;
-        done.map_err(|failed| ReplaceFailed {
-            error: Error::new(
-                failed.error.state(),
-                format!(
-                    "the catalog could not be written: {}",
-                    failed.error.message()
-                ),
-            ),
-            ..failed
-        })
+    async fn write(
+        &self,
+        current: &CatalogFile,
+        next: &mut CatalogFile,
+    ) -> std::result::Result<(), ReplaceFailed> {
+        let done = self.writer.lock().await.commit(current, next).await;
+        done.map_err(catalog_log::not_written)
+    }
+
+    /// Commits a change that takes something away from a table. After an error the disk surely has the
+    /// catalog as it was, or it is changed here too: else a write to what the next start no longer finds
+    /// could be acknowledged.
+    async fn commit_loss(&self, current: &mut CatalogFile, mut next: CatalogFile) -> Result<()> {
+        let failed = match self.write(current, &mut next).await {
+            Ok(()) => None,
+            Err(failed) if !failed.in_doubt => return Err(failed.error),
+            Err(failed) => {
+                let mut back = current.clone();
+                if self.write(&next, &mut back).await.is_ok() {
+                    *current = back;
+                    return Err(failed.error);
+                }
+                Some(
+                    failed
+                        .error
+                        .hint("the table is changed; whether it stays so shows at the next start"),
+                )
+            }
+        };
+        *current = next;
+        self.shared.publish(current);
+        failed.map_or(Ok(()), Err)
     }
 
     /// Commits a change that takes a table away. The table is out of sight before the file is written: were
     /// it the other way round, writes to it could be acknowledged while nobody knows whether the file that
     /// a crash leaves still has it. After an error it is seen again once the file surely has it.
-    async fn commit_drop(&self, current: &mut CatalogFile, next: CatalogFile) -> Result<()> {
+    async fn commit_drop(&self, current: &mut CatalogFile, mut next: CatalogFile) -> Result<()> {
         self.shared.publish(&next);
-        let Err(failed) = self.write(&next).await else {
+        let Err(failed) = self.write(current, &mut next).await else {
             *current = next;
             return Ok(());
         };
-        if failed.in_doubt && self.write(current).await.is_err() {
-            *current = next;
-            return Err(failed.error.hint(
-                "the table is out of use; whether it is still there shows at the next start",
-            ));
+        if failed.in_doubt {
+            let mut back = current.clone();
+            if self.write(&next, &mut back).await.is_err() {
+                *current = next;
+                return Err(failed.error.hint(
+                    "the table is out of use; whether it is still there shows at the next start",
+                ));
+            }
+            *current = back;
         }
         self.shared.publish(current);
         Err(failed.error)
@@ -78,7 +107,7 @@ impl Coordinator {
     /// CREATE.
     pub async fn create_table(&self, spec: TableSpec, if_not_exists: bool) -> Result<bool> {
         let mut file = self.file.lock().await;
-        if let Some(there) = file.tables.iter().find(|t| t.name == spec.name) {
+        if let Some(there) = self.named(&spec.name) {
             if if_not_exists && there.family == spec.family {
                 return Ok(false);
             }
@@ -92,9 +121,18 @@ impl Coordinator {
             ));
         }
         let mut next = file.clone();
+        let expires = spec.options.retention_ms.is_some();
         self.add_table(&mut next, spec)?;
         self.commit_tables(&mut file, next).await?;
+        if expires {
+            self.announce_retention();
+        }
         Ok(true)
+    }
+
+    /// The table of a name. Whoever holds the file sees the catalog that is published.
+    fn named(&self, name: &str) -> Option<Arc<TableDef>> {
+        self.shared.published().catalog.table(name).cloned()
     }
 
     fn add_table(&self, file: &mut CatalogFile, spec: TableSpec) -> Result<TableId> {
@@ -143,14 +181,15 @@ impl Coordinator {
                 },
             );
         }
-        file.tables.push(TableDef {
+        file.tables.push(Arc::new(TableDef {
             id,
             name: spec.name,
             family: spec.family,
             columns,
             entity_uuid: spec.entity_uuid,
+            options: spec.options,
             next_column,
-        });
+        }));
         Ok(id)
     }
 
@@ -177,7 +216,7 @@ impl Coordinator {
     /// DROP.
     pub async fn drop_table(&self, name: &str, if_exists: bool) -> Result<bool> {
         let mut file = self.file.lock().await;
-        let Some(at) = file.tables.iter().position(|t| t.name == name) else {
+        let Some(table) = self.named(name) else {
             if if_exists {
                 return Ok(false);
             }
@@ -187,7 +226,8 @@ impl Coordinator {
             ));
         };
         let mut next = file.clone();
-        let id = next.tables.remove(at).id;
+        let id = table.id;
+        next.tables.retain(|t| t.id != id);
         next.revisions.remove(&id);
         next.version += 1;
         self.commit_drop(&mut file, next).await?;
@@ -219,26 +259,25 @@ impl Coordinator {
     ) -> Result<Vec<Skipped>> {
         let mut file = self.file.lock().await;
         let mut next = file.clone();
-        let at = next
-            .tables
-            .iter()
-            .position(|t| t.id == table)
-            .ok_or_else(no_table)?;
+        let at = (next.tables.binary_search_by_key(&table, |t| t.id)).map_err(|_| no_table())?;
+        let def = Arc::make_mut(&mut next.tables[at]);
         let mut skipped = Vec::new();
+        let now_ms = self.env.clock.now_ms();
         for change in changes {
             if let TableChange::Rename { to } = change
-                && next.tables.iter().any(|t| t.id != table && t.name == *to)
+                && self.named(to).is_some_and(|t| t.id != table)
             {
                 return Err(Error::new(
                     SqlState::DuplicateTable,
                     format!("table \"{to}\" already exists"),
                 ));
             }
-            skipped.extend(next.tables[at].change(change, &self.shared.limits)?);
+            skipped.extend(def.change(change, &self.shared.limits, now_ms)?);
         }
-        if next.tables != file.tables {
+        if next.tables[at] != file.tables[at] {
             next.version += 1;
-            self.commit_tables(&mut file, next).await?;
+            self.commit_loss(&mut file, next).await?;
+            self.announce_retention();
         }
         Ok(skipped)
     }
@@ -251,7 +290,7 @@ impl Coordinator {
     ) -> Result<Arc<TableDef>> {
         let mut file = self.file.lock().await;
         let mut next = file.clone();
-        let id = match next.tables.iter().find(|t| t.name == name) {
+        let id = match self.named(name) {
             Some(t) if t.family != Family::Timeseries => {
                 return Err(Error::unsupported(format!(
                     "table \"{name}\" is a {} table; line protocol writes only timeseries tables",
@@ -267,14 +306,12 @@ impl Coordinator {
                     family: Family::Timeseries,
                     columns: Vec::new(),
                     entity_uuid: false,
+                    options: Default::default(),
                 },
             )?,
         };
-        let table = next
-            .tables
-            .iter_mut()
-            .find(|t| t.id == id)
-            .ok_or_else(no_table)?;
+        let at = (next.tables.binary_search_by_key(&id, |t| t.id)).map_err(|_| no_table())?;
+        let table = Arc::make_mut(&mut next.tables[at]);
         for spec in columns {
             if let Some(there) = table.columns.iter_mut().find(|c| c.name == spec.name) {
                 if !there.declared
@@ -363,10 +400,14 @@ impl Coordinator {
                 r.reserved = ledger.highest();
             }
         }
-        if next == *file {
+        if next == *file && file.log == 0 {
             return Ok(());
         }
-        self.commit(&mut file, next).await
+        self.writer.lock().await.close(&next).await?;
+        next.log = 0;
+        *file = next;
+        self.shared.publish(&file);
+        Ok(())
     }
 
     /// All shards, in order.

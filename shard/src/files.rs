@@ -7,7 +7,7 @@ use strandline_core::format::sealed;
 use strandline_core::io::{Env, FileMode};
 
 /// Longest small file that is read at all: past it something else stands in its place.
-const SMALL_FILE_BYTES: u64 = 1 << 30;
+pub const SMALL_FILE_BYTES: u64 = 1 << 30;
 
 /// Replaces `dir/name` with the sealed form of `value`. Durable when it returns.
 ///
@@ -20,6 +20,21 @@ pub async fn replace<T: Serialize>(
     kind: &str,
     value: &T,
 ) -> Result<()> {
+    replace_counted(env, dir, name, kind, value).await?;
+    Ok(())
+}
+
+/// As [`replace`]; how many bytes it has.
+///
+/// # Errors
+/// As [`replace`].
+pub async fn replace_counted<T: Serialize>(
+    env: &Env,
+    dir: &str,
+    name: &str,
+    kind: &str,
+    value: &T,
+) -> Result<u64> {
     let done = try_replace(env, dir, name, kind, value).await;
     done.map_err(|failed| failed.error)
 }
@@ -32,14 +47,14 @@ pub struct ReplaceFailed {
     pub in_doubt: bool,
 }
 
-/// As [`replace`], for callers that must know what an error leaves behind.
+/// As [`replace`], for callers that must know what an error leaves behind. Answers the file's bytes.
 pub async fn try_replace<T: Serialize>(
     env: &Env,
     dir: &str,
     name: &str,
     kind: &str,
     value: &T,
-) -> std::result::Result<(), ReplaceFailed> {
+) -> std::result::Result<u64, ReplaceFailed> {
     let path = join(dir, name);
     let tmp = format!("{path}.tmp");
     let written = async {
@@ -47,14 +62,14 @@ pub async fn try_replace<T: Serialize>(
         let file = env.disk.create(&tmp, FileMode::Buffered).await?;
         file.write_at(0, &bytes).await?;
         file.sync().await?;
-        Ok(())
+        Ok(bytes.len() as u64)
     };
     let failed = |in_doubt| move |error| ReplaceFailed { error, in_doubt };
-    written.await.map_err(failed(false))?;
+    let bytes = written.await.map_err(failed(false))?;
     let renamed = async {
         env.disk.rename(&tmp, &path).await?;
         env.disk.sync_dir(dir).await?;
-        Ok(())
+        Ok(bytes)
     };
     renamed.await.map_err(failed(true))
 }

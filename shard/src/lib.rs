@@ -8,10 +8,15 @@
 //! | [`engine`], [`gather`] | the engine on one executor; answers of several shards made one |
 //! | [`router`], [`hop`] | the way to a shard: a call here, a message elsewhere |
 //! | [`worker`], [`handle_write`] | the shard actor; its writes |
-//! | [`maintain`], [`vacuum`], [`snapshot`] | flush and merge; VACUUM; CHECKPOINT |
-//! | [`coordinator`], [`shared`] | the catalog file; what all executors read |
+//! | [`maintain`], [`retention`] | flush and merge; what expires |
+//! | [`pace`] | how writers are slowed when those lag behind |
+//! | [`vacuum`], [`snapshot`] | VACUUM; CHECKPOINT |
+//! | [`coordinator`], [`catalog_log`] | who changes the catalog; its file and the log of edits |
+//! | [`shared`] | what all executors read |
 //! | [`server`] | the database on real executors |
-//! | [`start`], [`recover`], [`manifest`], [`files`] | start-up; small files replaced whole |
+//! | [`start`], [`recover`] | start-up |
+//! | [`damage`] | segments that cannot be read |
+//! | [`manifest`], [`manifest_file`], [`files`] | what is in segments, and its edits; small files replaced whole |
 //! | [`wal`], [`segment`] | the log; segment files and the block cache |
 //! | [`stream`], [`keyed`], [`store`] | the two stores; what they share |
 //! | [`runtime`] | glommio: executors, files, sockets |
@@ -24,7 +29,12 @@
 #![deny(missing_docs)]
 
 pub mod api;
+pub mod catalog_log;
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // files are cut by hand
+mod catalog_log_tests;
 pub mod coordinator;
+pub mod damage;
 pub mod engine;
 pub mod files;
 pub mod gather;
@@ -35,10 +45,15 @@ pub mod maintain;
 #[cfg(test)]
 mod maintain_tests;
 pub mod manifest;
+pub mod manifest_file;
+pub mod pace;
 pub mod recover;
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)] // files are lost by hand
 mod recover_tests;
+pub mod retention;
+#[cfg(test)]
+mod retention_tests;
 pub mod router;
 pub mod runtime;
 pub mod segment;

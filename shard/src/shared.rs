@@ -1,6 +1,7 @@
 //! What all executors of one database share: the published catalog, the allocator, the limits. Everything
 //! here is read without waiting.
 
+use crate::catalog_log;
 use crate::files;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use serde::{Deserialize, Serialize};
@@ -51,14 +52,34 @@ pub struct Faults {
 pub struct CatalogFile {
     /// Goes up with each change of a table.
     pub version: u64,
+    /// The number of the log with the edits made since; 0: none. See [`crate::catalog_log`].
+    #[serde(default)]
+    pub log: u64,
     /// Shards of this database, fixed.
     pub shards: u16,
     /// The number the next table gets.
     pub next_table: TableId,
-    /// Tables.
-    pub tables: Vec<TableDef>,
+    /// Tables, in order of their numbers.
+    #[serde(with = "arcs")]
+    pub tables: Vec<Arc<TableDef>>,
     /// Their revisions.
     pub revisions: BTreeMap<TableId, TableRevisions>,
+}
+
+/// Shared tables are written as what they hold.
+pub(crate) mod arcs {
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::sync::Arc;
+    use strandline_core::schema::TableDef;
+
+    pub fn serialize<S: Serializer>(tables: &[Arc<TableDef>], s: S) -> Result<S::Ok, S::Error> {
+        s.collect_seq(tables.iter().map(|t| &**t))
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(d: D) -> Result<Vec<Arc<TableDef>>, D::Error> {
+        let tables = Vec::<TableDef>::deserialize(d)?;
+        Ok(tables.into_iter().map(Arc::new).collect())
+    }
 }
 
 /// The catalog as executors see it.
@@ -95,7 +116,11 @@ impl Shared {
     pub async fn open(env: &Env, options: &Options) -> Result<(Arc<Shared>, CatalogFile)> {
         env.disk.create_dir_all("").await?;
         let file = match files::read::<CatalogFile>(env, "", CATALOG_NAME, CATALOG_KIND).await? {
-            Some(file) => file,
+            Some(mut file) => {
+                file.tables.sort_by_key(|t| t.id);
+                catalog_log::read_into(env, &mut file).await?;
+                file
+            }
             None => {
                 if env
                     .disk
@@ -175,7 +200,8 @@ impl Shared {
 
     /// Makes a change visible.
     pub fn publish(&self, file: &CatalogFile) {
-        self.published.store(Arc::new(Published::of(file)));
+        let next = self.published().next(file);
+        self.published.store(Arc::new(next));
     }
 
     /// The definition of a table that is there now.
@@ -195,6 +221,11 @@ impl Shared {
     /// Notes how many entities a table has on a shard.
     pub fn note_entities(&self, count: u64) {
         self.entities_most.fetch_max(count, Ordering::Relaxed);
+    }
+
+    /// Notes that a shard has no room for more names of entities.
+    pub fn note_names_full(&self) {
+        self.entities_most.fetch_max(u64::MAX, Ordering::Relaxed);
     }
 
     /// Whether so many more entities may be too many for some table on some shard: then shards are asked
@@ -223,17 +254,36 @@ impl Shared {
 impl Published {
     fn of(file: &CatalogFile) -> Self {
         Published {
-            catalog: Arc::new(Catalog::new(
-                file.version,
-                file.tables.iter().cloned().map(Arc::new),
-            )),
-            horizons: file
-                .revisions
-                .iter()
-                .filter(|(_, r)| r.horizon.0 > 0)
-                .map(|(&t, r)| (t, r.horizon))
-                .collect(),
+            catalog: Arc::new(Catalog::new(file.version, file.tables.iter().cloned())),
+            horizons: Self::horizons(file),
         }
+    }
+    /// The same as [`Published::of`]; only what is another table than before costs more than a comparison.
+    fn next(&self, file: &CatalogFile) -> Self {
+        let mut catalog = (*self.catalog).clone();
+        catalog.version = file.version;
+        let mut before = self.catalog.by_number().peekable();
+        let mut changed = Vec::new();
+        for table in &file.tables {
+            while let Some(gone) = before.next_if(|b| b.id < table.id) {
+                catalog.remove(gone.id);
+            }
+            let same = before.next_if(|b| b.id == table.id);
+            if !same.is_some_and(|b| Arc::ptr_eq(b, table)) {
+                changed.push(table);
+            }
+        }
+        before.for_each(|gone| catalog.remove(gone.id));
+        // Last: a name may have gone from one of those tables to one of these.
+        changed.into_iter().for_each(|t| catalog.put(t.clone()));
+        Published {
+            catalog: Arc::new(catalog),
+            horizons: Self::horizons(file),
+        }
+    }
+    fn horizons(file: &CatalogFile) -> BTreeMap<TableId, Rev> {
+        let raised = file.revisions.iter().filter(|(_, r)| r.horizon.0 > 0);
+        raised.map(|(&t, r)| (t, r.horizon)).collect()
     }
     /// The vacuum horizon of a table; 0: none.
     pub fn horizon(&self, table: TableId) -> Rev {

@@ -94,6 +94,7 @@ impl Coordinator {
             return Err(e.clone());
         }
         let mut cut = file.clone();
+        cut.log = 0;
         for (&table, r) in &mut cut.revisions {
             // The copy has no log: its numbers go on above everything that was handed out.
             r.reserved = self.shared.ledger(table)?.highest().max(r.horizon);
@@ -159,9 +160,7 @@ impl Shard {
         let _merge = self.merging.lock().await;
         // Memtables frozen before are part of the cut; get them out of the way while writers still run.
         let tables: Vec<_> = self.tables.borrow().keys().copied().collect();
-        for &table in &tables {
-            self.flush_table(table).await?;
-        }
+        self.flush_tables(&tables).await?;
         let given_up = |_| {
             Error::new(
                 SqlState::ObjectNotInPrerequisiteState,
@@ -189,15 +188,13 @@ impl Shard {
         for &table in &tables {
             self.note_memory(table);
         }
-        for &table in &tables {
-            self.flush_frozen(table).await?;
-        }
+        self.flush_frozen(&tables).await?;
         self.link_into(&snapshot, applied).await
     }
 
     /// Links this shard's segments into a snapshot, with a manifest that begins an empty log.
     async fn link_into(&self, snapshot: &str, applied: Lsn) -> Result<()> {
-        let manifest: Manifest = self.manifest.lock().await.clone();
+        let manifest: Manifest = self.manifest.lock().await.current().clone();
         let dir = files::join(snapshot, &manifest::shard_dir(self.id));
         let seg_dir = files::join(snapshot, &manifest::segment_dir(self.id));
         let log_dir = files::join(snapshot, &manifest::log_dir(self.id));
@@ -217,6 +214,7 @@ impl Shard {
         let cut = Manifest {
             log_after: applied,
             log_listed: false,
+            edits: 0,
             void: Vec::new(),
             ..manifest
         };

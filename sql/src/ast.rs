@@ -127,6 +127,19 @@ pub enum Cond {
         /// NOT.
         negated: bool,
     },
+    /// [NOT] LIKE, ILIKE.
+    Like {
+        /// What.
+        expr: Expr,
+        /// The pattern.
+        pattern: Expr,
+        /// ESCAPE.
+        escape: Option<Expr>,
+        /// ILIKE.
+        fold: bool,
+        /// NOT.
+        negated: bool,
+    },
     /// `ts IN RANGE (a, b)`.
     InRange {
         /// What: the time axis.
@@ -147,6 +160,7 @@ impl Cond {
             Cond::Compare { left: expr, .. }
             | Cond::IsNull { expr, .. }
             | Cond::IsBool { expr, .. }
+            | Cond::Like { expr, .. }
             | Cond::Between { expr, .. }
             | Cond::In { expr, .. }
             | Cond::InRange { expr, .. }
@@ -180,10 +194,14 @@ pub enum ItemKind {
 /// `avg(speed)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AggregateCall {
-    /// Which.
+    /// Which; the share of a percentile is in `share`.
     pub func: AggregateFn,
+    /// As it was written, folded.
+    pub name: &'static str,
     /// Over what; none: `count(*)`.
     pub column: Option<ColumnName>,
+    /// Of a percentile: 0 to 1, and whether it is counted from the top.
+    pub share: Option<(Expr, bool)>,
     /// Where it begins.
     pub at: u32,
 }
@@ -427,6 +445,24 @@ pub enum AlterAction {
         /// The new name.
         to: Name,
     },
+    /// ALTER COLUMN … SET FILL.
+    SetFill {
+        /// Which column.
+        column: Name,
+        /// HOLD; else NONE.
+        hold: bool,
+        /// STALENESS in ms, and where.
+        staleness: Option<(i64, u32)>,
+        /// Where FILL stands.
+        at: u32,
+    },
+    /// SET RETENTION.
+    SetRetention {
+        /// In ms as written; `None`: NONE.
+        ms: Option<i64>,
+        /// Where RETENTION stands.
+        at: u32,
+    },
 }
 
 /// CREATE TABLE, CREATE ROWS TABLE.
@@ -440,8 +476,36 @@ pub struct Create {
     pub table: Name,
     /// Its columns.
     pub columns: Vec<ColumnDecl>,
-    /// `WITH (ENTITY UUID)`, and where.
-    pub entity_uuid: Option<u32>,
+    /// What WITH says, each with its place.
+    pub options: Vec<(TableOption, u32)>,
+}
+
+/// One item of `WITH (…)` on CREATE TABLE.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TableOption {
+    /// ENTITY UUID.
+    EntityUuid,
+    /// ENTITY TAG name.
+    EntityTag(Name),
+    /// RETENTION, in ms as written.
+    Retention(i64),
+    /// MUTABLE.
+    Mutable,
+    /// DEDUP.
+    Dedup,
+}
+
+impl TableOption {
+    /// The words it begins with.
+    pub fn name(&self) -> &'static str {
+        match self {
+            TableOption::EntityUuid => "ENTITY UUID",
+            TableOption::EntityTag(_) => "ENTITY TAG",
+            TableOption::Retention(_) => "RETENTION",
+            TableOption::Mutable => "MUTABLE",
+            TableOption::Dedup => "DEDUP",
+        }
+    }
 }
 
 /// Something that is SQL and that Strandline does not do (here, or yet).

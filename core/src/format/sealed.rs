@@ -1,16 +1,19 @@
 //! Small files whose content is JSON for people's eyes under one line that guards it:
 //!
 //! ```text
-//! strandline-<kind> v1 crc32c=<8 hex digits> len=<bytes of the body>\n
+//! strandline-<kind> v2 crc32c=<8 hex digits> len=<bytes of the body>\n
 //! <JSON>
 //! ```
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SqlState};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Of the line and of what it promises about the body; the body's own format is its reader's business.
-pub const SEALED_VERSION: u32 = 1;
+///
+/// 2: a catalog or a manifest may name a file of edits beside it, and tables have options, which version 1 did not
+/// know of and would have passed over.
+pub const SEALED_VERSION: u32 = 2;
 
 /// The file's bytes. `kind` is one word, lower case.
 ///
@@ -89,10 +92,57 @@ pub fn unseal<T: DeserializeOwned>(kind: &str, bytes: &[u8], name: &str) -> Resu
     serde_json::from_slice(body).map_err(|e| damaged(&e.to_string()))
 }
 
+/// Back from bodies that were sealed and appended to one file, each durable before the next: all that are whole.
+/// What follows the last was never acknowledged.
+///
+/// # Errors
+/// `XX001`, naming the file and the offset, when one is damaged before another that is whole; `0A000` when a
+/// newer release wrote one.
+pub fn unseal_all<T: DeserializeOwned>(kind: &str, bytes: &[u8], name: &str) -> Result<Vec<T>> {
+    let mut bodies = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        match first(kind, &bytes[at..], name) {
+            Ok((body, len)) => {
+                bodies.push(body);
+                at += len;
+            }
+            Err(e) if e.state() == SqlState::FeatureNotSupported => return Err(e),
+            Err(_) => {
+                let (begin, rest) = (format!("strandline-{kind} v"), &bytes[at + 1..]);
+                // A whole one's first line ends in a newline, which no text inside JSON holds as it is.
+                let starts = (0..rest.len()).filter(|&i| rest[i..].starts_with(begin.as_bytes()));
+                if { starts }.any(|i| first::<T>(kind, &rest[i..], name).is_ok()) {
+                    return Err(Error::corrupted(format!(
+                        "file {name} is damaged at offset {at}: a change is not whole, and others follow"
+                    ))
+                    .hint("the way back is a snapshot as a whole"));
+                }
+                break;
+            }
+        }
+    }
+    Ok(bodies)
+}
+
+/// The body at the beginning of `bytes`, and where it ends.
+fn first<T: DeserializeOwned>(kind: &str, bytes: &[u8], name: &str) -> Result<(T, usize)> {
+    // "strandline-", the kind and three numbers; longer lines are none.
+    let head = &bytes[..bytes.len().min(kind.len() + 96)];
+    let line = head.iter().position(|&b| b == b'\n');
+    let len = line.and_then(|line| {
+        let text = std::str::from_utf8(&head[..line]).ok()?;
+        let len: usize = text.rsplit_once("len=")?.1.parse().ok()?;
+        (line + 1).checked_add(len)
+    });
+    let whole = len.and_then(|len| bytes.get(..len));
+    let whole = whole.ok_or_else(|| Error::corrupted(format!("file {name} is cut")))?;
+    Ok((unseal(kind, whole, name)?, whole.len()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::SqlState;
     use std::collections::BTreeMap;
 
     fn body() -> BTreeMap<String, u64> {
@@ -107,7 +157,7 @@ mod tests {
     fn comes_back_and_reads_well() {
         let file = seal("manifest", &body()).unwrap();
         assert_eq!(open(&file).unwrap(), body());
-        assert!(file.starts_with(b"strandline-manifest v1 crc32c="));
+        assert!(file.starts_with(b"strandline-manifest v2 crc32c="));
     }
 
     #[test]
@@ -140,5 +190,38 @@ mod tests {
         let newer = open(newer.as_bytes()).unwrap_err();
         assert_eq!(newer.state(), SqlState::FeatureNotSupported);
         assert!(newer.message().contains("version 2"));
+    }
+
+    #[test]
+    fn of_appended_bodies_only_the_last_may_be_cut() {
+        let bodies: Vec<_> = (0..4u64)
+            .map(|n| BTreeMap::from([("a".to_string(), n)]))
+            .collect();
+        let mut file = Vec::new();
+        let mut ends = vec![0];
+        for body in &bodies {
+            file.extend(seal("edit", body).unwrap());
+            ends.push(file.len());
+        }
+        let open = |bytes: &[u8]| unseal_all::<BTreeMap<String, u64>>("edit", bytes, "edits-1");
+        for cut in 0..=file.len() {
+            for behind in [
+                &b""[..],
+                &[0; 40],
+                b"strandline-edit v1 crc32c=00000000 len=0\n",
+            ] {
+                let bytes = [&file[..cut], behind].concat();
+                let whole = ends.iter().filter(|&&e| e > 0 && e <= cut).count();
+                assert_eq!(open(&bytes).unwrap(), bodies[..whole], "cut at {cut}");
+            }
+        }
+        for at in 0..ends[3] {
+            let mut bytes = file.clone();
+            bytes[at] ^= 4;
+            let e = open(&bytes).unwrap_err();
+            assert!(e.message().contains("edits-1"), "{e}");
+            let newer = e.state() == SqlState::FeatureNotSupported;
+            assert!(newer || e.state() == SqlState::DataCorrupted, "{e}");
+        }
     }
 }

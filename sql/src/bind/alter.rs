@@ -4,7 +4,7 @@ use super::Binder;
 use crate::ast::{Alter, AlterAction};
 use crate::plan::Plan;
 use strandline_core::error::{Error, Result, SqlState};
-use strandline_core::schema::{Family, is_reserved_table};
+use strandline_core::schema::{Family, TableDef, is_reserved_table};
 use strandline_core::schema_change::TableChange;
 
 impl Binder<'_> {
@@ -18,14 +18,6 @@ impl Binder<'_> {
             }
             Err(e) => return Err(e),
         };
-        if def.family != Family::Rows {
-            return Err(self.wrong_family(
-                def,
-                alter.at,
-                "ALTER TABLE",
-                "this version alters rows tables; line protocol adds channels by itself",
-            ));
-        }
         let renames = |a: &AlterAction| {
             matches!(
                 a,
@@ -40,7 +32,7 @@ impl Binder<'_> {
         let mut after = (**def).clone();
         let mut changes = Vec::with_capacity(alter.actions.len());
         for action in &alter.actions {
-            let (at, change) = self.table_change(alter, def.family, action)?;
+            let (at, change) = self.table_change(alter, def, action)?;
             if let TableChange::Rename { to } = &change
                 && *to != def.name
                 && self.cx.catalog.table(to).is_some()
@@ -52,7 +44,7 @@ impl Binder<'_> {
                 ));
             }
             after
-                .change(&change, self.cx.limits)
+                .change(&change, self.cx.limits, self.cx.now_ms)
                 .map_err(|e| match e.hint_text() {
                     Some(hint) => self.error(e.state(), at, e.message()).hint(hint),
                     None => self.error(e.state(), at, e.message()),
@@ -68,14 +60,22 @@ impl Binder<'_> {
     fn table_change(
         &self,
         alter: &Alter,
-        family: Family,
+        def: &TableDef,
         action: &AlterAction,
     ) -> Result<(u32, TableChange)> {
+        let family = def.family;
         let owned = |at: u32, name: &str| -> Result<()> {
-            match name {
-                "xid" | "x_rev" | "x_deleted" => Err(self.engine_owned(at, name)),
+            match (family, name) {
+                (Family::Rows, "xid" | "x_rev" | "x_deleted")
+                | (Family::Timeseries, "entity" | "ts" | "$timestamp") => {
+                    Err(self.engine_owned(at, name))
+                }
                 _ => Ok(()),
             }
+        };
+        let timeseries = |at: u32, clause: &str| match family {
+            Family::Timeseries => Ok(()),
+            Family::Rows => Err(self.not_on_rows(at, clause, &alter.table)),
         };
         Ok(match action {
             AlterAction::Add {
@@ -102,15 +102,9 @@ impl Binder<'_> {
             AlterAction::RenameColumn { from, to } => {
                 owned(from.at, &from.text)?;
                 self.check_column_name(to, family, &alter.table)?;
-                let at = if self
-                    .cx
-                    .catalog
-                    .table(&alter.table.text)
-                    .is_some_and(|t| t.column(&from.text).is_none())
-                {
-                    from.at
-                } else {
-                    to.at
+                let at = match def.column(&from.text) {
+                    Some(_) => to.at,
+                    None => from.at,
                 };
                 (
                     at,
@@ -119,6 +113,29 @@ impl Binder<'_> {
                         to: to.text.clone(),
                     },
                 )
+            }
+            AlterAction::SetFill {
+                column,
+                hold,
+                staleness,
+                at,
+            } => {
+                timeseries(*at, "SET FILL")?;
+                owned(column.at, &column.text)?;
+                let change = TableChange::SetFill {
+                    name: column.text.clone(),
+                    fill: self.fill(column, *hold, *staleness)?,
+                };
+                let stale_at = staleness.map(|s| s.1).filter(|_| def.options.mutable);
+                (stale_at.unwrap_or(column.at), change)
+            }
+            AlterAction::SetRetention { ms, at } => {
+                timeseries(*at, "SET RETENTION")?;
+                let retention_ms = match ms {
+                    Some(ms) => Some(self.retention(*ms, *at, &def.name)?),
+                    None => None,
+                };
+                (*at, TableChange::SetRetention { retention_ms })
             }
             AlterAction::Rename { to } => {
                 if is_reserved_table(&to.text) {

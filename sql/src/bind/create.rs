@@ -29,12 +29,19 @@ impl Binder<'_> {
                 ),
             ));
         }
-        if let (Some(at), Family::Rows) = (create.entity_uuid, family) {
-            return Err(self.not_on_rows(at, "WITH (ENTITY UUID)", table));
-        }
+        let (entity_uuid, options) = self.table_options(create, family)?;
         let mut seen = HashSet::new();
         let mut columns = Vec::with_capacity(create.columns.len());
         for c in &create.columns {
+            if family == Family::Timeseries && c.name.text == "$timestamp" {
+                let message = format!(
+                    "declaring $timestamp in table \"{}\" is not supported yet",
+                    table.text
+                );
+                return Err(self.unsupported(c.name.at, message).hint(
+                    "every timeseries table has entity, ts and $timestamp without declaring them",
+                ));
+            }
             let column = self.column_spec(c, family, table)?;
             if !seen.insert(c.name.text.as_str()) {
                 return Err(self.error(
@@ -53,7 +60,8 @@ impl Binder<'_> {
                 name: table.text.clone(),
                 family,
                 columns,
-                entity_uuid: create.entity_uuid.is_some(),
+                entity_uuid,
+                options,
             },
             if_not_exists: create.if_not_exists,
         })
@@ -75,27 +83,34 @@ impl Binder<'_> {
             return Err(self.not_on_rows(at, clause, table));
         }
         let hold = c.fill.is_some_and(|f| f.0);
-        if let (Some((_, at)), false) = (c.staleness, hold) {
-            return Err(self
-                .error(
-                    SqlState::InvalidTableDefinition,
-                    at,
-                    format!("STALENESS of column \"{}\" needs FILL HOLD", c.name.text),
-                )
-                .hint("only a held value can become stale"));
-        }
         Ok(ColumnSpec {
             name: c.name.text.clone(),
             label: c.label,
-            fill: if hold {
-                Fill::Hold {
-                    staleness_ms: c.staleness.map(|s| s.0),
-                }
-            } else {
-                Fill::None
-            },
+            fill: self.fill(&c.name, hold, c.staleness)?,
             declared: true,
         })
+    }
+
+    /// What FILL and STALENESS of a channel say together.
+    pub(super) fn fill(
+        &self,
+        column: &Name,
+        hold: bool,
+        staleness: Option<(i64, u32)>,
+    ) -> Result<Fill> {
+        match (hold, staleness) {
+            (false, None) => Ok(Fill::None),
+            (true, _) => Ok(Fill::Hold {
+                staleness_ms: staleness.map(|s| s.0),
+            }),
+            (false, Some((_, at))) => Err(self
+                .error(
+                    SqlState::InvalidTableDefinition,
+                    at,
+                    format!("STALENESS of column \"{}\" needs FILL HOLD", column.text),
+                )
+                .hint("only a held value can become stale")),
+        }
     }
 
     /// A table's name that is the system's.
@@ -108,7 +123,7 @@ impl Binder<'_> {
         .hint("names that begin with pg_ or $ are the system's")
     }
 
-    fn not_on_rows(&self, at: u32, clause: &str, table: &Name) -> Error {
+    pub(super) fn not_on_rows(&self, at: u32, clause: &str, table: &Name) -> Error {
         self.unsupported(
             at,
             format!(
@@ -127,16 +142,8 @@ impl Binder<'_> {
     ) -> Result<()> {
         let n = name.text.as_str();
         let why = match family {
-            Family::Timeseries if n == "entity" || n == "ts" => {
+            Family::Timeseries if matches!(n, "entity" | "ts" | "$timestamp") => {
                 "every timeseries table has it already"
-            }
-            Family::Timeseries if n == "$timestamp" => {
-                return Err(self
-                    .unsupported(
-                        name.at,
-                        format!("declaring $timestamp in table \"{}\" is not supported yet", table.text),
-                    )
-                    .hint("every timeseries table has entity, ts and $timestamp without declaring them"));
             }
             Family::Rows if n == "xid" || n.starts_with("x_") => {
                 "xid and names that begin with x_ are the engine's on rows tables"

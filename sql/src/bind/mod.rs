@@ -4,11 +4,14 @@
 //! Describe is the same walk with every parameter unknown: each place that takes one notes its type, and the
 //! checks that hang on values stand back.
 
+mod aggregate;
 mod alter;
 mod create;
 mod eval;
 mod filter;
 mod insert;
+mod mutable;
+mod options;
 mod rows;
 mod select_rows;
 mod stream;
@@ -157,6 +160,7 @@ fn columns(plan: &Plan, cx: &BindContext<'_>) -> Result<Option<Vec<(String, SqlT
             ("live_rows", SqlType::Int8),
             ("tombstones", SqlType::Int8),
         ]),
+        Plan::Explain { .. } => named(&[("QUERY PLAN", SqlType::Text)]),
         Plan::ShowSetting(Some(name)) => Some(vec![(name.clone(), SqlType::Text)]),
         Plan::ShowSetting(None) => named(&[
             ("name", SqlType::Text),
@@ -211,6 +215,7 @@ impl<'a> Binder<'a> {
     /// A form of SELECT that the table's family does not have.
     fn not_answered(&self, def: &TableDef, at: u32, what: &str) -> Error {
         let hint = match def.family {
+            Family::Timeseries if def.options.mutable => mutable::MUTABLE_SHAPE,
             Family::Timeseries => STREAM_SHAPE,
             Family::Rows => ROWS_SHAPE,
         };
@@ -284,17 +289,24 @@ impl<'a> Binder<'a> {
             Parsed::System(query) => Plan::System(Box::new(SystemQuery {
                 query: query.clone(),
                 params: self.all_params(),
+                notice: None,
             })),
             Parsed::ShowTables => self.internal(
                 "SELECT name, family, columns, rows, bytes, partition_by FROM \"$sys\".tables ORDER BY name",
+                None,
             )?,
             Parsed::ShowTable(name) => {
                 let def = self.table(name)?;
-                self.internal(&format!(
-                    "SELECT name, type, fill, staleness, role FROM \"$sys\".columns \
-                     WHERE table_name = '{}' ORDER BY position",
-                    def.name.replace('\'', "''")
-                ))?
+                let with = crate::catalog::with_items(def).join(", ");
+                let notice = format!("table \"{}\": WITH ({with})", def.name);
+                self.internal(
+                    &format!(
+                        "SELECT name, type, fill, staleness, role FROM \"$sys\".columns \
+                         WHERE table_name = '{}' ORDER BY position",
+                        def.name.replace('\'', "''")
+                    ),
+                    (!with.is_empty()).then_some(notice),
+                )?
             }
             Parsed::ShowFeed(name) => {
                 let def = self.table(name)?;
@@ -330,6 +342,10 @@ impl<'a> Binder<'a> {
                 }
                 Plan::Vacuum { table: def.clone(), verbose: *verbose }
             }
+            Parsed::Explain { analyze, statement } => Plan::Explain {
+                analyze: *analyze,
+                plan: Box::new(self.plan(&statement.parsed)?),
+            },
             Parsed::Prepare { name, declared, statement } => Plan::Prepare {
                 name: name.clone(),
                 declared: declared.clone(),
@@ -366,12 +382,13 @@ impl<'a> Binder<'a> {
     }
 
     /// A question that a statement stands for.
-    fn internal(&self, sql: &str) -> Result<Plan> {
+    fn internal(&self, sql: &str, notice: Option<String>) -> Result<Plan> {
         let statements = parser::parse(sql, self.cx.limits)?;
         match statements.into_iter().next().map(|s| s.parsed) {
             Some(Parsed::System(query)) => Ok(Plan::System(Box::new(SystemQuery {
                 query,
                 params: Vec::new(),
+                notice,
             }))),
             _ => Err(Error::internal(format!("not a catalog question: {sql}"))),
         }

@@ -252,15 +252,82 @@ fn refusals() {
             "FILL HOLD",
         ),
         (
-            "CREATE TABLE t (a INT) WITH (¦RETENTION 90 d)",
+            "CREATE TABLE t (a INT) WITH (¦RETENTION 23 h)",
+            "22023",
+            "1 day",
+        ),
+        (
+            "CREATE TABLE t (a INT) WITH (¦RETENTION 90)",
+            "22023",
+            "bare number is ms",
+        ),
+        (
+            "CREATE TABLE t (a INT) WITH (¦RETENTION 0 d)",
+            "22023",
+            "RETENTION of table \"t\"",
+        ),
+        (
+            "CREATE TABLE t (a INT) WITH (RETENTION ¦-1 d)",
+            "42601",
+            "\"-\"",
+        ),
+        (
+            "CREATE TABLE t (a INT) WITH (RETENTION ¦)",
+            "42601",
+            "\")\"",
+        ),
+        (
+            "CREATE TABLE t (a INT) WITH (RETENTION ¦1 mon)",
             "0A000",
+            "days or weeks",
+        ),
+        (
+            "CREATE TABLE t (a INT) WITH (RETENTION ¦1e300 d)",
+            "22008",
+            "too long",
+        ),
+        (
+            "CREATE TABLE t (a INT) WITH (MUTABLE, ¦RETENTION 9 d)",
+            "42P16",
             "RETENTION",
         ),
-        ("CREATE TABLE t (a INT) WITH (¦MUTABLE)", "0A000", "MUTABLE"),
         (
-            "CREATE TABLE t (a INT) WITH (ENTITY UUID, ¦DEDUP)",
-            "0A000",
+            "CREATE TABLE t (a INT) WITH (RETENTION 9 d, ¦MUTABLE)",
+            "42P16",
+            "RETENTION",
+        ),
+        (
+            "CREATE TABLE t (a INT) WITH (MUTABLE) WITH (¦DEDUP)",
+            "42P16",
             "DEDUP",
+        ),
+        (
+            "CREATE TABLE t (a INT) WITH (DEDUP, ENTITY UUID, ¦MUTABLE)",
+            "42P16",
+            "DEDUP",
+        ),
+        (
+            "CREATE TABLE t (a INT FILL HOLD ¦STALENESS 5 s) WITH (MUTABLE)",
+            "42P16",
+            "STALENESS",
+        ),
+        (
+            "CREATE TABLE t (a INT) WITH (DEDUP, ¦DEDUP)",
+            "22023",
+            "twice",
+        ),
+        (
+            "CREATE TABLE t (a INT) WITH (ENTITY TAG a, ¦ENTITY TAG b)",
+            "22023",
+            "ENTITY TAG is given twice",
+        ),
+        ("CREATE TABLE t (a INT) WITH (ENTITY ¦a)", "42601", "\"a\""),
+        ("CREATE TABLE t (a INT) WITH (ENTITY TAG ¦'a')", "42601", ""),
+        ("CREATE TABLE t (a INT) WITH (¦SYNC)", "0A000", "dataspaces"),
+        (
+            "CREATE TABLE t (a INT) WITH (¦fillfactor = 10)",
+            "22023",
+            "ENTITY TAG name",
         ),
         (
             "CREATE TABLE t (a INT) ¦PARTITION BY a",
@@ -283,6 +350,26 @@ fn refusals() {
             "rows table",
         ),
         (
+            "CREATE ROWS TABLE t (a INT) WITH (¦MUTABLE)",
+            "0A000",
+            "rows table",
+        ),
+        (
+            "CREATE ROWS TABLE t (a INT) WITH (¦DEDUP)",
+            "0A000",
+            "rows table",
+        ),
+        (
+            "CREATE ROWS TABLE t (a INT) WITH (¦ENTITY UUID)",
+            "0A000",
+            "rows table",
+        ),
+        (
+            "CREATE ROWS TABLE t (a INT) WITH (¦ENTITY TAG a)",
+            "0A000",
+            "rows table",
+        ),
+        (
             "CREATE ROWS TABLE t (a INT) ¦PARTITION BY a",
             "0A000",
             "rows table",
@@ -296,7 +383,94 @@ fn refusals() {
         ("¦CREATE INDEX i ON t (a)", "0A000", "CREATE INDEX"),
         ("¦DROP VIEW v", "0A000", "DROP VIEW"),
         // Verbs.
-        ("¦ALTER TABLE tele ADD COLUMN a INT", "0A000", "ALTER"),
+        (
+            "ALTER TABLE tele ADD COLUMN ¦speed INT",
+            "42701",
+            "already exists",
+        ),
+        (
+            "ALTER TABLE tele ADD COLUMN ¦ts INT",
+            "42939",
+            "has it already",
+        ),
+        (
+            "ALTER TABLE tele ADD COLUMN ¦$timestamp TIMESTAMP",
+            "42939",
+            "has it already",
+        ),
+        (
+            "ALTER TABLE tele ADD COLUMN a INT ¦STALENESS 5 s",
+            "42P16",
+            "FILL HOLD",
+        ),
+        ("ALTER TABLE tele DROP COLUMN ¦entity", "428C9", "engine's"),
+        ("ALTER TABLE tele DROP COLUMN ¦nope", "42703", "nope"),
+        (
+            "ALTER TABLE tele RENAME COLUMN ¦ts TO t",
+            "428C9",
+            "engine's",
+        ),
+        (
+            "ALTER TABLE tele RENAME COLUMN speed TO ¦entity",
+            "42939",
+            "reserved",
+        ),
+        (
+            "ALTER TABLE tele ALTER COLUMN ¦$timestamp SET FILL HOLD",
+            "428C9",
+            "engine's",
+        ),
+        (
+            "ALTER TABLE tele ALTER ¦nope SET FILL HOLD",
+            "42703",
+            "nope",
+        ),
+        (
+            "ALTER TABLE tele ALTER speed SET FILL ¦SOMETIMES",
+            "42601",
+            "SOMETIMES",
+        ),
+        (
+            "ALTER TABLE tele ALTER speed SET FILL NONE ¦STALENESS 5 s",
+            "42P16",
+            "FILL HOLD",
+        ),
+        (
+            "ALTER TABLE tele ¦ALTER COLUMN speed SET NOT NULL",
+            "0A000",
+            "SET FILL",
+        ),
+        (
+            "ALTER TABLE tele ¦ALTER COLUMN speed TYPE INT",
+            "0A000",
+            "ALTER",
+        ),
+        ("ALTER TABLE tele SET ¦RETENTION 5 h", "22023", "1 day"),
+        (
+            "ALTER TABLE tele SET RETENTION ¦FOREVER",
+            "42601",
+            "FOREVER",
+        ),
+        (
+            "ALTER TABLE tele ¦SET (fillfactor = 10)",
+            "0A000",
+            "SET RETENTION",
+        ),
+        (
+            "¦ALTER TABLE tele SET RETENTION 5 d, RENAME TO t",
+            "0A000",
+            "RENAME stands alone",
+        ),
+        (
+            "ALTER TABLE devices SET ¦RETENTION 5 d",
+            "0A000",
+            "rows table",
+        ),
+        (
+            "ALTER TABLE devices ALTER COLUMN name SET ¦FILL HOLD",
+            "0A000",
+            "rows table",
+        ),
         ("¦TRUNCATE tele", "0A000", "TRUNCATE"),
         ("¦COPY tele FROM STDIN", "0A000", "COPY"),
         ("¦EXPLAIN SELECT 1", "0A000", "EXPLAIN"),

@@ -16,8 +16,11 @@ mod from;
 mod functions;
 mod plan;
 mod run;
+mod sys;
 mod tables;
 mod value;
+
+pub(crate) use sys::with_items;
 
 use crate::types::{Datum, SqlType};
 use plan::{Agg, Node, Plan};
@@ -37,6 +40,8 @@ pub struct SystemQuery {
     pub query: Box<sqlparser::ast::Query>,
     /// Values of `$1`, `$2`, ….
     pub params: Vec<Datum>,
+    /// What the session says beside the answer.
+    pub notice: Option<String>,
 }
 
 /// What the evaluator answers, and what the session tells it.

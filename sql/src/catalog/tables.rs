@@ -2,14 +2,14 @@
 //! and types of columns, and rows for what Strandline has. A table of PostgreSQL's that has nothing to say
 //! here is empty.
 
+use super::SystemContext;
 use super::run::Runtime;
 use super::value::{Ty, Val};
-use super::{SystemAnswer, SystemContext};
 use std::rc::Rc;
 use std::sync::Arc;
 use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::ids::TableId;
-use strandline_core::schema::{ColumnDef, Family, Fill, Label, TableDef};
+use strandline_core::schema::{ColumnDef, Family, Label, TableDef};
 
 /// `table kind oid column:type …`, one table a line; as PostgreSQL 15 lists them.
 const PG_COLUMNS: &str = include_str!("columns_pg.txt");
@@ -70,41 +70,6 @@ fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
     })
 }
 
-fn sys_columns(cx: &SystemContext<'_>, name: &str) -> Option<Columns> {
-    let told = |a: &SystemAnswer| -> Columns {
-        a.columns
-            .iter()
-            .map(|(n, t)| (n.as_str().into(), Ty::from_sql(*t)))
-            .collect()
-    };
-    let named = |list: &[(&str, Ty)]| list.iter().map(|(n, t)| ((*n).into(), *t)).collect();
-    Some(match name {
-        "shards" => told(&cx.shards),
-        "segments" => told(&cx.segments),
-        "tables" => named(&[
-            ("name", Ty::Text),
-            ("family", Ty::Text),
-            ("columns", Ty::Int8),
-            ("rows", Ty::Int8),
-            ("bytes", Ty::Int8),
-            ("segment_bytes", Ty::Int8),
-            ("memtable_bytes", Ty::Int8),
-            ("segments", Ty::Int8),
-            ("partition_by", Ty::Text),
-        ]),
-        "columns" => named(&[
-            ("table_name", Ty::Text),
-            ("name", Ty::Text),
-            ("type", Ty::Text),
-            ("fill", Ty::Text),
-            ("staleness", Ty::Text),
-            ("role", Ty::Text),
-            ("position", Ty::Int8),
-        ]),
-        _ => return None,
-    })
-}
-
 /// A table by name; without a schema it is pg_catalog's.
 pub(super) fn find(cx: &SystemContext<'_>, schema: Option<&str>, name: &str) -> Option<TableRef> {
     let in_text = |text: &'static str, schema: &'static str| {
@@ -127,7 +92,7 @@ pub(super) fn find(cx: &SystemContext<'_>, schema: Option<&str>, name: &str) -> 
             schema: "$sys",
             name: name.into(),
             oid: 0,
-            columns: Rc::new(sys_columns(cx, name)?),
+            columns: Rc::new(super::sys::columns(cx, name)?),
         }),
         Some(_) => None,
     }
@@ -138,12 +103,12 @@ fn class_oid(table: TableId) -> i64 {
 }
 
 /// A column of a user's table as clients see it.
-struct Visible<'a> {
-    name: &'a str,
+pub(super) struct Visible<'a> {
+    pub name: &'a str,
     label: Label,
     /// The engine's own column of this role.
-    role: &'static str,
-    def: Option<&'a ColumnDef>,
+    pub role: &'static str,
+    pub def: Option<&'a ColumnDef>,
 }
 
 impl Visible<'_> {
@@ -164,7 +129,7 @@ impl Visible<'_> {
             _ => -1,
         }
     }
-    fn label_text(&self) -> String {
+    pub fn label_text(&self) -> String {
         match self.label {
             Label::Text { max_chars: Some(n) } => format!("VARCHAR({n})"),
             other => other.name().to_owned(),
@@ -176,7 +141,7 @@ impl Visible<'_> {
 }
 
 /// The columns that `SELECT *` answers, in its order.
-fn visible(def: &TableDef) -> Vec<Visible<'_>> {
+pub(super) fn visible(def: &TableDef) -> Vec<Visible<'_>> {
     let own = |name, label, role| Visible {
         name,
         label,
@@ -205,14 +170,14 @@ fn visible(def: &TableDef) -> Vec<Visible<'_>> {
 
 /// Makes rows by column name. A column that is not named takes what means nothing in it: false, 0, '', or
 /// NULL where PostgreSQL has NULL.
-struct Maker {
+pub(super) struct Maker {
     columns: Rc<Columns>,
     rows: Vec<Vec<Val>>,
     nullable: bool,
 }
 
 impl Maker {
-    fn row(&mut self, cells: &[(&str, Val)]) {
+    pub fn row(&mut self, cells: &[(&str, Val)]) {
         let row = self.columns.iter().map(|(name, ty)| {
             let given = cells.iter().find(|(n, _)| *n == &**name);
             given.map_or_else(
@@ -230,15 +195,15 @@ impl Maker {
     }
 }
 
-fn t(s: impl AsRef<str>) -> Val {
+pub(super) fn t(s: impl AsRef<str>) -> Val {
     Val::text(s)
 }
 
-fn n(i: impl Into<i64>) -> Val {
+pub(super) fn n(i: impl Into<i64>) -> Val {
     Val::Int(i.into())
 }
 
-fn count(i: usize) -> Val {
+pub(super) fn count(i: usize) -> Val {
     Val::Int(i64::try_from(i).unwrap_or(i64::MAX))
 }
 
@@ -257,8 +222,8 @@ pub(super) fn rows(rt: &Runtime<'_>, table: &TableRef) -> Result<Vec<Vec<Val>>> 
     match (table.schema, &*table.name) {
         ("pg_catalog", name) => pg_rows(rt, name, &mut m)?,
         ("information_schema", name) => information_rows(rt, name, &mut m)?,
-        ("$sys", "columns") => sys_column_rows(rt, &mut m)?,
-        ("$sys", "tables") => sys_table_rows(rt, &mut m)?,
+        ("$sys", "columns") => super::sys::column_rows(rt, &mut m)?,
+        ("$sys", "tables") => super::sys::table_rows(rt, &mut m)?,
         ("$sys", name) => {
             let given = if name == "shards" {
                 &cx.shards
@@ -283,7 +248,7 @@ pub(super) fn rows(rt: &Runtime<'_>, table: &TableRef) -> Result<Vec<Vec<Val>>> 
     Ok(m.rows)
 }
 
-fn tables<'a>(rt: &Runtime<'a>) -> Result<Vec<&'a Arc<TableDef>>> {
+pub(super) fn tables<'a>(rt: &Runtime<'a>) -> Result<Vec<&'a Arc<TableDef>>> {
     rt.step(rt.cx.catalog.len())?;
     Ok(rt.cx.catalog.tables().collect())
 }
@@ -490,6 +455,7 @@ fn class_rows(rt: &Runtime<'_>, m: &mut Maker) -> Result<()> {
             ("relnatts", count(visible(def).len())),
             ("relispopulated", Val::Bool(true)),
             ("relreplident", t("d")),
+            ("reloptions", super::sys::reloptions(def)),
         ]);
     }
     for (text, schema) in system_lines() {
@@ -676,88 +642,6 @@ fn information_rows(rt: &Runtime<'_>, name: &str, m: &mut Maker) -> Result<()> {
         }
         "information_schema_catalog_name" => m.row(&[("catalog_name", t(cx.database))]),
         _ => {}
-    }
-    Ok(())
-}
-
-fn sys_column_rows(rt: &Runtime<'_>, m: &mut Maker) -> Result<()> {
-    for def in tables(rt)? {
-        let columns = visible(def);
-        rt.step(columns.len())?;
-        for (i, c) in columns.iter().enumerate() {
-            // Only channels have a fill.
-            let channel = c.def.filter(|_| def.family == Family::Timeseries);
-            let (fill, staleness) = match channel.map(|c| c.fill) {
-                None => (Val::Null, Val::Null),
-                Some(Fill::None) => (t("NONE"), Val::Null),
-                Some(Fill::Hold { staleness_ms: None }) => (t("HOLD"), Val::Null),
-                Some(Fill::Hold {
-                    staleness_ms: Some(ms),
-                }) => (t("HOLD"), t(duration(ms))),
-            };
-            let entity = c.role == "entity" && def.entity_uuid;
-            m.row(&[
-                ("table_name", t(&def.name)),
-                ("name", t(c.name)),
-                ("type", if entity { t("UUID") } else { t(c.label_text()) }),
-                ("fill", fill),
-                ("staleness", staleness),
-                ("role", t(c.role)),
-                ("position", count(i + 1)),
-            ]);
-        }
-    }
-    Ok(())
-}
-
-/// In the largest unit that leaves a whole number, as a statement would write it.
-fn duration(ms: i64) -> String {
-    for (unit, size) in [
-        ("day", 86_400_000),
-        ("h", 3_600_000),
-        ("min", 60_000),
-        ("s", 1000),
-    ] {
-        if ms > 0 && ms % size == 0 {
-            return format!("{} {unit}", ms / size);
-        }
-    }
-    format!("{ms} ms")
-}
-
-fn sys_table_rows(rt: &Runtime<'_>, m: &mut Maker) -> Result<()> {
-    let given = &rt.cx.tables;
-    let at = |name: &str| given.columns.iter().position(|(n, _)| n == name);
-    let key = at("name");
-    let by_name: std::collections::BTreeMap<String, &Vec<crate::types::Datum>> = given
-        .rows
-        .iter()
-        .filter_map(|row| match row.get(key?)? {
-            crate::types::Datum::Text { text, .. } => Some((text.clone(), row)),
-            _ => None,
-        })
-        .collect();
-    for def in tables(rt)? {
-        let told = by_name.get(&def.name);
-        let value = |name: &str| {
-            let cell = at(name).and_then(|i| told?.get(i));
-            cell.map_or(Val::Null, Val::of)
-        };
-        let bytes = match (value("segment_bytes"), value("memtable_bytes")) {
-            (Val::Int(a), Val::Int(b)) => n(a.saturating_add(b)),
-            _ => Val::Null,
-        };
-        m.row(&[
-            ("name", t(&def.name)),
-            ("family", t(def.family.name())),
-            ("columns", count(visible(def).len())),
-            ("rows", value("rows")),
-            ("bytes", bytes),
-            ("segment_bytes", value("segment_bytes")),
-            ("memtable_bytes", value("memtable_bytes")),
-            ("segments", value("segments")),
-            ("partition_by", Val::Null),
-        ]);
     }
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! `ALTER TABLE [IF EXISTS] t action, …`: ADD COLUMN, DROP COLUMN, RENAME COLUMN a TO b, RENAME TO b.
+//! `ALTER TABLE [IF EXISTS] t action, …`: ADD COLUMN, DROP COLUMN, RENAME COLUMN a TO b, RENAME TO b,
+//! ALTER COLUMN c SET FILL …, SET RETENTION ….
 
 use super::{PResult, Parsed, Parser};
 use crate::ast::{Alter, AlterAction};
@@ -77,6 +78,18 @@ impl Parser<'_> {
                 to: self.name()?,
             });
         }
+        if let Some(action) = self.set_fill()? {
+            return Ok(action);
+        }
+        if self.is_word(0, "SET") && self.is_word(1, "RETENTION") {
+            self.next();
+            let at = self.next().start;
+            let ms = match self.eat_word("NONE") {
+                true => None,
+                false => Some(self.duration()?),
+            };
+            return Ok(AlterAction::SetRetention { ms, at });
+        }
         const OTHERS: &[&str] = &[
             "ALTER", "ATTACH", "CLUSTER", "DETACH", "DISABLE", "ENABLE", "FORCE", "INHERIT", "NO",
             "NOT", "OF", "OWNER", "PROMOTE", "REPLICA", "RESET", "SET", "VALIDATE",
@@ -85,9 +98,42 @@ impl Parser<'_> {
             let word = self.raw(t).to_ascii_uppercase();
             return Err(self
                 .unsupported(t.start, format!("ALTER TABLE … {word} is not supported"))
-                .hint("ADD COLUMN, DROP COLUMN, RENAME COLUMN … TO and RENAME TO are")
+                .hint("ADD COLUMN, DROP COLUMN, RENAME COLUMN … TO and RENAME TO are, and on timeseries tables ALTER COLUMN … SET FILL and SET RETENTION")
                 .into());
         }
         Err(self.unexpected())
+    }
+
+    /// `ALTER [COLUMN] c SET FILL …`, when it is that.
+    fn set_fill(&mut self) -> PResult<Option<AlterAction>> {
+        let name = 1 + usize::from(self.is_word(1, "COLUMN"));
+        let words = self.is_word(0, "ALTER")
+            && self.is_word(name + 1, "SET")
+            && self.is_word(name + 2, "FILL");
+        if !words {
+            return Ok(None);
+        }
+        (0..name).for_each(|_| {
+            self.next();
+        });
+        let column = self.name()?;
+        self.next();
+        let at = self.peek().start;
+        self.expect_word("FILL")?;
+        let hold = self.eat_word("HOLD");
+        if !hold {
+            self.expect_word("NONE")?;
+        }
+        let stale_at = self.peek().start;
+        let staleness = match self.eat_word("STALENESS") {
+            true => Some((self.duration()?, stale_at)),
+            false => None,
+        };
+        Ok(Some(AlterAction::SetFill {
+            column,
+            hold,
+            staleness,
+            at,
+        }))
     }
 }

@@ -1,7 +1,7 @@
 //! `CREATE TABLE` and `CREATE ROWS TABLE`.
 
 use super::{PResult, Parsed, Parser};
-use crate::ast::{ColumnDecl, Create};
+use crate::ast::{ColumnDecl, Create, TableOption};
 use crate::lexer::Kind;
 use strandline_core::error::SqlState;
 use strandline_core::schema::Label;
@@ -50,14 +50,14 @@ impl Parser<'_> {
             if_not_exists,
             table,
             columns,
-            entity_uuid: None,
+            options: Vec::new(),
         };
         loop {
             let t = self.peek();
             if self.eat_word("WITH") {
                 self.require(Kind::LParen)?;
                 loop {
-                    self.table_option(&mut create)?;
+                    create.options.push(self.table_option()?);
                     if !self.eat(Kind::Comma) {
                         break;
                     }
@@ -94,38 +94,46 @@ impl Parser<'_> {
         self.unsupported(at, message).into()
     }
 
-    fn table_option(&mut self, create: &mut Create) -> PResult<()> {
+    fn table_option(&mut self) -> PResult<(TableOption, u32)> {
         let t = self.peek();
         let word = self.raw(t).to_ascii_uppercase();
-        match word.as_str() {
+        let option = match word.as_str() {
+            _ if t.kind != Kind::Word => return Err(self.unexpected()),
             "ENTITY" => {
                 self.next();
-                if self.is_word(0, "TAG") {
-                    return Err(self.later(t.start, create.rows, "WITH (ENTITY TAG)"));
+                if self.eat_word("TAG") {
+                    TableOption::EntityTag(self.name()?)
+                } else {
+                    self.expect_word("UUID")?;
+                    TableOption::EntityUuid
                 }
-                self.expect_word("UUID")?;
-                create.entity_uuid = Some(t.start);
-                Ok(())
             }
-            "RETENTION" | "MUTABLE" | "DEDUP" => {
-                Err(self.later(t.start, create.rows, &format!("WITH ({word})")))
+            "RETENTION" => {
+                self.next();
+                TableOption::Retention(self.duration()?)
             }
-            "AUTHORITY" | "SCHEMA" | "SYNC" => Err(self
-                .unsupported(
-                    t.start,
-                    format!("WITH ({word}) belongs to mutable dataspaces, which come later"),
-                )
-                .into()),
-            _ if t.kind == Kind::Word => Err(self
-                .error(
-                    SqlState::InvalidParameterValue,
-                    t.start,
-                    format!("unrecognized table option \"{}\"", self.raw(t)),
-                )
-                .hint("timeseries tables take WITH (ENTITY UUID)")
-                .into()),
-            _ => Err(self.unexpected()),
-        }
+            "MUTABLE" => {
+                self.next();
+                TableOption::Mutable
+            }
+            "DEDUP" => {
+                self.next();
+                TableOption::Dedup
+            }
+            "AUTHORITY" | "SCHEMA" | "SYNC" => {
+                let message =
+                    format!("WITH ({word}) belongs to mutable dataspaces, which come later");
+                return Err(self.unsupported(t.start, message).into());
+            }
+            _ => {
+                let message = format!("unrecognized table option \"{}\"", self.raw(t));
+                return Err(self
+                    .error(SqlState::InvalidParameterValue, t.start, message)
+                    .hint("timeseries tables take WITH (RETENTION 90 d, MUTABLE, DEDUP, ENTITY UUID, ENTITY TAG name)")
+                    .into());
+            }
+        };
+        Ok((option, t.start))
     }
 
     pub(super) fn column_decl(&mut self) -> PResult<ColumnDecl> {

@@ -3,10 +3,12 @@
 use crate::fuzz::{Outcome, Target, size};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::sync::Arc;
 use strandline_core::format::log::{decode_gaps, encode_gaps};
-use strandline_core::format::sealed::{seal, unseal};
+use strandline_core::format::sealed::{seal, unseal, unseal_all};
 use strandline_core::ids::{ColumnId, Lsn, Rev, SegmentId, TableId};
 use strandline_core::schema::{ColumnDef, Family, Fill, Label, TableDef, TableRevisions};
+use strandline_shard::catalog_log::{EDIT_KIND, Edit};
 use strandline_shard::manifest::{FENCE_KIND, Fence, KIND, Manifest, TableManifest};
 use strandline_shard::shared::{CATALOG_KIND, CatalogFile};
 
@@ -60,13 +62,16 @@ pub fn catalog() -> CatalogFile {
     let hold = Fill::Hold {
         staleness_ms: Some(60_000),
     };
-    let table = |id, name: &str, family, columns: Vec<ColumnDef>| TableDef {
-        id: TableId(id),
-        name: name.into(),
-        family,
-        next_column: ColumnId(64 + columns.len() as u32),
-        columns,
-        entity_uuid: false,
+    let table = |id, name: &str, family, columns: Vec<ColumnDef>| {
+        Arc::new(TableDef {
+            id: TableId(id),
+            name: name.into(),
+            family,
+            next_column: ColumnId(64 + columns.len() as u32),
+            columns,
+            entity_uuid: false,
+            options: Default::default(),
+        })
     };
     let revisions = TableRevisions {
         reserved: Rev(1 << 20),
@@ -74,6 +79,7 @@ pub fn catalog() -> CatalogFile {
     };
     CatalogFile {
         version: 7,
+        log: 0,
         shards: 2,
         next_table: TableId(3),
         tables: vec![
@@ -95,6 +101,10 @@ pub fn catalog() -> CatalogFile {
         ],
         revisions: [(TableId(2), revisions)].into(),
     }
+}
+
+fn edit() -> Edit {
+    Edit::between(&CatalogFile::default(), &catalog())
 }
 
 fn manifest() -> Manifest {
@@ -152,6 +162,7 @@ fn run(input: &[u8]) -> Outcome {
     open::<Manifest>(KIND, input)
         .or_else(|| open::<CatalogFile>(CATALOG_KIND, input))
         .or_else(|| open::<Fence>(FENCE_KIND, input))
+        .or_else(|| open::<Edit>(EDIT_KIND, input))
         .unwrap_or(Outcome::of("another kind"))
 }
 
@@ -164,11 +175,40 @@ fn sealed_files() {
             seal(KIND, &Manifest::default()).expect("a manifest"),
             seal(CATALOG_KIND, &catalog()).expect("a catalog"),
             seal(FENCE_KIND, &Fence { from: Lsn(7) }).expect("a fence"),
+            seal(EDIT_KIND, &edit()).expect("an edit"),
         ],
         tokens: TOKENS,
         mend: Some(&mend),
         memory: (64 << 10, 64),
         run: &run,
+    }
+    .fuzz();
+}
+
+#[test]
+fn edits_end_to_end() {
+    let one = seal(EDIT_KIND, &edit()).expect("an edit");
+    let none = seal(EDIT_KIND, &Edit::default()).expect("an edit");
+    Target {
+        name: "edits of a catalog",
+        corpus: vec![
+            [&one[..], &none, &one].concat(),
+            [&none[..], &none, &one[..40]].concat(),
+            Vec::new(),
+        ],
+        tokens: TOKENS,
+        mend: Some(&mend),
+        memory: (64 << 10, 64),
+        run: &|input| match unseal_all::<Edit>(EDIT_KIND, input, "the file") {
+            Ok(edits) => {
+                let mut file = catalog();
+                let n = edits.len();
+                edits.into_iter().for_each(|e| e.apply(&mut file));
+                assert!(file.tables.is_sorted_by_key(|t| t.id));
+                Outcome::of(n)
+            }
+            Err(e) => Outcome::error(e),
+        },
     }
     .fuzz();
 }
