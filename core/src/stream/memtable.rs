@@ -2,8 +2,9 @@
 //! active part; every [`RUN_ROWS`] rows, or [`RUN_TEXT_BYTES`] of text, it is sealed into a [`Run`]: sorted,
 //! coalesced, never changed again, so that readers share it while writes go on.
 
+use super::arrange::{ColumnIndex, Layout, Order, Placed, gather};
 use super::batch::{BatchCells, BatchColumn, StreamBatch};
-use crate::format::block::{Bitmap, BlockData, Presence};
+use crate::format::block::{BlockData, Presence};
 use crate::format::decoded::DecodedColumn;
 use crate::ids::{ColumnId, Lsn};
 use crate::scan::TsRange;
@@ -106,6 +107,7 @@ struct Active {
     ts: Vec<i64>,
     /// `rows: None` means rows `0..cells.len()` here.
     columns: Vec<BatchColumn>,
+    index: ColumnIndex,
     bytes: usize,
     text_bytes: usize,
 }
@@ -132,21 +134,15 @@ impl Active {
             if cells.is_empty() {
                 continue;
             }
-            let at = self
-                .columns
-                .iter()
-                .position(|c| c.id == source.id)
-                .unwrap_or_else(|| {
-                    self.columns.push(BatchColumn {
-                        id: source.id,
-                        rows: None,
-                        cells: match &source.cells {
-                            BatchCells::F64(_) => BatchCells::F64(Vec::new()),
-                            BatchCells::Str(_) => BatchCells::Str(StrVec::new()),
-                        },
-                    });
-                    self.columns.len() - 1
-                });
+            let new = || BatchColumn {
+                id: source.id,
+                rows: None,
+                cells: match &source.cells {
+                    BatchCells::F64(_) => BatchCells::F64(Vec::new()),
+                    BatchCells::Str(_) => BatchCells::Str(StrVec::new()),
+                },
+            };
+            let at = self.index.place(&mut self.columns, source.id, new);
             let target = &mut self.columns[at];
             let goes_on = target.rows.is_none() && target.cells.len() == start;
             if !(goes_on && list.is_none()) {
@@ -182,6 +178,7 @@ impl Active {
         self.entity.clear();
         self.ts.clear();
         self.columns.clear();
+        self.index.clear();
         (self.bytes, self.text_bytes) = (0, 0);
     }
 
@@ -236,19 +233,25 @@ impl Active {
     }
 
     fn run(&self, pick: &Pick<'_>) -> Option<Run> {
-        let order = self.order(pick);
-        let (&first, _) = order.split_first()?;
+        let order = Order::new(self.order(pick), self.ts.len());
+        let (&first, _) = order.rows.split_first()?;
         let key = |r: u32| (self.entity[r as usize], self.ts[r as usize]);
-        let columns: Vec<(&BatchColumn, Vec<u32>)> = self
+        let mut wanted = pick.channels.map(<[_]>::to_vec);
+        wanted.iter_mut().for_each(|ids| ids.sort_unstable());
+        let is_wanted = |id: &ColumnId| {
+            let ids = wanted.as_ref();
+            ids.is_none_or(|ids| ids.binary_search(id).is_ok())
+        };
+        let columns: Vec<(&BatchColumn, Placed)> = self
             .columns
             .iter()
-            .filter(|c| pick.channels.is_none_or(|ids| ids.contains(&c.id)))
-            .map(|c| (c, self.cells_by_row(c)))
+            .filter(|c| is_wanted(&c.id))
+            .map(|c| (c, Placed::new(c, &order)))
             .collect();
         // The group of each position, where positions of equal (entity, ts) share one; `None` when no two do.
-        let repeats = order.windows(2).any(|w| key(w[0]) == key(w[1]));
+        let repeats = order.rows.windows(2).any(|w| key(w[0]) == key(w[1]));
         let layout = repeats.then(|| Layout::new(&order, key, &columns, self.dedup));
-        let rows = layout.as_ref().map_or(order.len(), |l| l.rows);
+        let rows = layout.as_ref().map_or(order.rows.len(), |l| l.rows);
         if rows == 0 {
             return None;
         }
@@ -271,18 +274,18 @@ impl Active {
             range.to = range.to.max(ts);
         };
         match &layout {
-            None => order.iter().for_each(|&r| add(key(r).0, key(r).1, 1)),
+            None => order.rows.iter().for_each(|&r| add(key(r).0, key(r).1, 1)),
             Some(l) => {
                 for (g, &at) in l.first.iter().enumerate() {
-                    let (entity, ts) = key(order[at as usize]);
+                    let (entity, ts) = key(order.rows[at as usize]);
                     add(entity, ts, (l.base[g + 1] - l.base[g]) as usize);
                 }
             }
         }
         starts.push(rows as u32);
         let mut out_columns = Vec::with_capacity(columns.len());
-        for (column, by_row) in columns {
-            if let Some(cells) = gather(column, &by_row, &order, layout.as_ref(), rows) {
+        for (column, placed) in columns {
+            if let Some(cells) = gather(column, &placed, &order, layout.as_ref(), rows) {
                 out_columns.push((column.id, Rc::new(cells)));
             }
         }
@@ -297,151 +300,6 @@ impl Active {
             range,
         })
     }
-
-    /// For a column that lacks some rows: the cell of each row ([`ABSENT`] for none). Empty: row i has cell i.
-    fn cells_by_row(&self, column: &BatchColumn) -> Vec<u32> {
-        let n = self.ts.len();
-        if column.rows.is_none() && column.cells.len() == n {
-            return Vec::new();
-        }
-        let mut by_row = vec![ABSENT; n];
-        match &column.rows {
-            None => (0..column.cells.len()).for_each(|i| by_row[i] = i as u32),
-            Some(list) => list
-                .iter()
-                .enumerate()
-                .for_each(|(i, &r)| by_row[r as usize] = i as u32),
-        }
-        by_row
-    }
-}
-
-const ABSENT: u32 = u32::MAX;
-
-fn cell_of(by_row: &[u32], row: u32) -> Option<usize> {
-    if by_row.is_empty() {
-        return Some(row as usize);
-    }
-    let cell = by_row[row as usize];
-    (cell != ABSENT).then_some(cell as usize)
-}
-
-/// Where coalesced rows stand: group g has rows `base[g]..base[g + 1]`, one with `dedup`.
-struct Layout {
-    dedup: bool,
-    group: Vec<u32>,
-    first: Vec<u32>,
-    base: Vec<u32>,
-    rows: usize,
-}
-
-impl Layout {
-    fn new(
-        order: &[u32],
-        key: impl Fn(u32) -> (u32, i64),
-        columns: &[(&BatchColumn, Vec<u32>)],
-        dedup: bool,
-    ) -> Layout {
-        let mut group = Vec::with_capacity(order.len());
-        let mut first: Vec<u32> = Vec::new();
-        for (p, &r) in order.iter().enumerate() {
-            if p == 0 || key(order[p - 1]) != key(r) {
-                first.push(p as u32);
-            }
-            group.push(first.len() as u32 - 1);
-        }
-        let mut height = vec![0u32; first.len()];
-        for (_, by_row) in columns {
-            let (mut g, mut k) = (0, 0);
-            for (p, &r) in order.iter().enumerate() {
-                if group[p] != g {
-                    (g, k) = (group[p], 0);
-                }
-                if cell_of(by_row, r).is_some() {
-                    k = if dedup { 1 } else { k + 1 };
-                    height[g as usize] = height[g as usize].max(k);
-                }
-            }
-        }
-        let mut base = vec![0u32];
-        let mut rows = 0;
-        for h in height {
-            rows += h;
-            base.push(rows);
-        }
-        Layout {
-            dedup,
-            group,
-            first,
-            base,
-            rows: rows as usize,
-        }
-    }
-}
-
-/// One column in the order of a run: the k-th cell of a group goes to the k-th row of the group.
-fn gather(
-    column: &BatchColumn,
-    by_row: &[u32],
-    order: &[u32],
-    layout: Option<&Layout>,
-    rows: usize,
-) -> Option<DecodedColumn> {
-    let mut places: Vec<u32> = Vec::new();
-    let mut picked: Vec<u32> = Vec::with_capacity(order.len());
-    match layout {
-        None if by_row.is_empty() => picked.extend_from_slice(order),
-        None => {
-            for (p, &r) in order.iter().enumerate() {
-                if let Some(cell) = cell_of(by_row, r) {
-                    places.push(p as u32);
-                    picked.push(cell as u32);
-                }
-            }
-        }
-        Some(l) => {
-            let (mut g, mut k) = (0, 0);
-            for (p, &r) in order.iter().enumerate() {
-                if l.group[p] != g {
-                    (g, k) = (l.group[p], 0);
-                }
-                if let Some(cell) = cell_of(by_row, r) {
-                    if l.dedup && k > 0 {
-                        // The later arrival stands where the earlier one stood.
-                        places.pop();
-                        picked.pop();
-                        k = 0;
-                    }
-                    places.push(l.base[g as usize] + k);
-                    picked.push(cell as u32);
-                    k += 1;
-                }
-            }
-        }
-    }
-    if picked.is_empty() {
-        return None;
-    }
-    let presence = if picked.len() == rows {
-        Presence::All
-    } else {
-        let mut bits = Bitmap::new(rows);
-        places.iter().for_each(|&r| bits.set(r as usize));
-        Presence::Some(bits)
-    };
-    let data = match &column.cells {
-        BatchCells::F64(v) => BlockData::F64(picked.iter().map(|&i| v[i as usize]).collect()),
-        BatchCells::Str(v) => {
-            let mut out = StrVec::with_capacity(picked.len());
-            let len = |&i: &u32| v.get_bytes(i as usize).len();
-            out.reserve_bytes(picked.iter().map(len).sum());
-            picked
-                .iter()
-                .for_each(|&i| out.push_bytes(v.get_bytes(i as usize)));
-            BlockData::Str(out)
-        }
-    };
-    Some(DecodedColumn::new(presence, data))
 }
 
 /// Text of a batch.
@@ -622,6 +480,69 @@ mod tests {
                 assert!(all - last < RUN_TEXT_BYTES, "{all} bytes");
             }
             assert!(got == texts, "batches of {size}");
+        }
+    }
+
+    /// Columns of all rows, of most, of few and of one, with repeats and without, against the cells themselves.
+    #[test]
+    fn sparse_columns_are_placed_as_full_ones_are() {
+        use std::collections::BTreeMap;
+        let mut random = 0x5EEDu64;
+        let mut next = |below: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % below
+        };
+        for (times, dedup) in [(40, false), (40, true), (1 << 40, false), (1 << 40, true)] {
+            let mut table = MemTable::new(dedup);
+            // By (entity, ts) and column, in order of arrival.
+            let mut cells: BTreeMap<(u32, i64), BTreeMap<u32, Vec<f64>>> = BTreeMap::new();
+            let names = ["a", "b", "c"];
+            for n in 0..60 {
+                let mut b = StreamBatchBuilder::default();
+                for _ in 0..12 {
+                    let (e, ts) = (next(3) as usize, next(times) as i64);
+                    b.begin_row(names[e], hash64(names[e].as_bytes()), ts);
+                    let row = cells.entry((e as u32, ts)).or_default();
+                    for (column, one_in) in [(64, 1), (65, 2), (66, 30), (67, 300), (68, 3_000)] {
+                        if next(one_in) == 0 {
+                            let slot = b.slot(ColumnId(column), Kind::F64);
+                            let x = next(1 << 30) as f64;
+                            b.push_f64(slot, x);
+                            row.entry(column).or_default().push(x);
+                        }
+                    }
+                }
+                let batch = b.finish();
+                let id = |i: usize| batch.entities.get_bytes(i)[0] - b'a';
+                let ids: Vec<u32> = (0..batch.entities.len()).map(|i| id(i).into()).collect();
+                table.apply(&batch, &ids, Lsn(n + 1));
+            }
+            let pick = Pick {
+                entities: None,
+                range: TsRange::ALL,
+                channels: None,
+            };
+            let runs = table.snapshot(&pick);
+            assert_eq!(runs.len(), 1);
+            let run = &runs[0];
+            let mut row = 0;
+            for ((entity, ts), columns) in &cells {
+                let all = columns.values().map(Vec::len).max().unwrap_or(0);
+                for k in 0..if dedup { 1 } else { all } {
+                    assert!(run.rows_of(*entity).contains(&row));
+                    assert_eq!(run.ts().i64_at(row), Some(*ts));
+                    for column in 64..=68 {
+                        let list = columns.get(&column).map_or(&[][..], Vec::as_slice);
+                        let cell = if dedup { list.last() } else { list.get(k) };
+                        let found = run.column(ColumnId(column)).and_then(|c| c.f64_at(row));
+                        assert_eq!(found, cell.copied(), "{column} of row {row}");
+                    }
+                    row += 1;
+                }
+            }
+            assert_eq!(run.rows(), row);
         }
     }
 }

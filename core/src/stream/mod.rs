@@ -7,6 +7,7 @@
 //! as long as sources are taken in their order of arrival.
 
 pub mod answer;
+mod arrange;
 pub mod batch;
 pub mod bucket;
 pub mod cells;
