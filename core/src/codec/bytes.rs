@@ -49,6 +49,10 @@ impl<'a> Reader<'a> {
         let n = usize::try_from(self.varint()?).map_err(|_| CodecError::Truncated)?;
         self.take(n)
     }
+    /// What is there, without taking it.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
     /// Bytes that nobody asked for are damage too.
     pub(super) fn end(&self) -> Result<(), CodecError> {
         if self.rest.is_empty() {

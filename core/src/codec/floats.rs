@@ -1,14 +1,20 @@
 //! Numbers of channels and columns. Most that people store have few decimals: those become whole numbers
-//! times a power of ten, which pack far better than the bits of doubles.
+//! times a power of ten. The bits of others, in an order that is that of the numbers, are whole numbers too.
 
-use super::bytes::{Reader, put_prefixed, put_varint};
+use super::bytes::{Reader, put_varint};
 use super::{CodecError, Effort, ints, pcodec};
 
 const CONSTANT: u8 = 0;
 const SCALED: u8 = 1;
+/// Read only, as [`PCO_SINGLE`]: earlier versions wrote them.
 const PCO: u8 = 2;
 const RAW: u8 = 3;
-const SINGLE: u8 = 4;
+const PCO_SINGLE: u8 = 4;
+const ORDERED: u8 = 5;
+const ORDERED_SINGLE: u8 = 6;
+
+/// An encoding must save one part in so many over the raw bytes.
+const SAVING_ASKED: usize = 16;
 
 /// 10^k for the k that are tried. All exact, so that i / 10^k is the double nearest to that decimal.
 const POWERS: [f64; 9] = [1.0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8];
@@ -41,44 +47,53 @@ pub(super) fn encode(values: &[f64], effort: Effort, out: &mut Vec<u8>) {
         ints::encode(&scaled.whole, effort, out);
         return;
     }
-    // pco orders doubles by value; NaN never gets here, and if it does its bits must come back.
-    let packed = (!values.iter().any(|v| v.is_nan()))
-        .then(|| full_precision(values, effort))
-        .flatten();
-    match packed {
-        Some((kind, bytes)) => {
-            out.push(kind);
-            put_prefixed(&bytes, out);
-        }
-        None => {
-            out.push(RAW);
-            out.reserve(values.len() * 8);
-            for v in values {
-                out.extend_from_slice(&v.to_bits().to_le_bytes());
-            }
+    let start = out.len();
+    if values
+        .iter()
+        .all(|&v| (v as f32 as f64).to_bits() == v.to_bits())
+    {
+        out.push(ORDERED_SINGLE);
+        let bits = values.iter().map(|&v| order32(v as f32).into());
+        ints::encode(&bits.collect::<Vec<i64>>(), effort, out);
+    } else {
+        out.push(ORDERED);
+        let bits = values.iter().map(|&v| order64(v));
+        ints::encode(&bits.collect::<Vec<i64>>(), effort, out);
+    }
+    let raw = values.len() * 8;
+    if out.len() - start > raw - raw / SAVING_ASKED {
+        out.truncate(start);
+        out.push(RAW);
+        out.reserve(raw);
+        for v in values {
+            out.extend_from_slice(&v.to_bits().to_le_bytes());
         }
     }
 }
 
-/// Packs doubles that are no decimals; those that were measured as singles, as singles.
-fn full_precision(values: &[f64], effort: Effort) -> Option<(u8, Vec<u8>)> {
-    let worth = |len: usize| len - len / pcodec::SAVING_ASKED;
-    // As whole numbers of the same order, whose differences are what pco would take.
-    let ordered: Vec<i64> = values
-        .iter()
-        .map(|v| {
-            let bits = v.to_bits() as i64;
-            bits ^ (((bits >> 63) as u64) >> 1) as i64
-        })
-        .collect();
-    let order = ints::differences_pack_better(&ordered) as usize;
-    let single = |v: f64| v as f32 as f64;
-    if values.iter().all(|&v| single(v).to_bits() == v.to_bits()) {
-        let singles: Vec<f32> = values.iter().map(|&v| v as f32).collect();
-        let limit = worth(values.len() * 8);
-        return pcodec::encode(&singles, order, effort, limit).map(|bytes| (SINGLE, bytes));
-    }
-    pcodec::encode(values, order, effort, worth(values.len() * 8)).map(|bytes| (PCO, bytes))
+/// The bits of a double such that a greater number has greater ones; any bits come back, NaN's too.
+#[inline(always)]
+fn order64(v: f64) -> i64 {
+    let bits = v.to_bits() as i64;
+    bits ^ ((bits >> 63) as u64 >> 1) as i64
+}
+
+#[inline(always)]
+fn unorder64(bits: i64) -> f64 {
+    f64::from_bits((bits ^ ((bits >> 63) as u64 >> 1) as i64) as u64)
+}
+
+#[inline(always)]
+fn order32(v: f32) -> i32 {
+    let bits = v.to_bits() as i32;
+    bits ^ ((bits >> 31) as u32 >> 1) as i32
+}
+
+/// Of the low 32 bits: an encoder leaves no others.
+#[inline(always)]
+fn unorder32(bits: i64) -> f64 {
+    let bits = bits as i32;
+    f32::from_bits((bits ^ ((bits >> 31) as u32 >> 1) as i32) as u32) as f64
 }
 
 /// Reads `n` numbers.
@@ -99,12 +114,8 @@ pub(super) fn decode(r: &mut Reader<'_>, n: usize) -> Result<Vec<f64>, CodecErro
                 at = at.saturating_add(r.varint()?);
                 exceptions.push((at, f64::from_bits(r.u64()?)));
             }
-            let whole = ints::decode(r, n)?;
-            let mut out: Vec<f64> = if power == 1.0 {
-                whole.iter().map(|&i| i as f64).collect()
-            } else {
-                whole.iter().map(|&i| i as f64 / power).collect()
-            };
+            let mut out = Vec::with_capacity(n);
+            ints::decode_groups(r, n, &mut |group| scale(group, power, &mut out))?;
             for (at, value) in exceptions {
                 *usize::try_from(at)
                     .ok()
@@ -114,7 +125,19 @@ pub(super) fn decode(r: &mut Reader<'_>, n: usize) -> Result<Vec<f64>, CodecErro
             Ok(out)
         }
         PCO => pcodec::decode(r.prefixed()?, n),
-        SINGLE => {
+        ORDERED => {
+            let mut out = Vec::with_capacity(n);
+            let mut take = |group: &[i64]| out.extend(group.iter().map(|&i| unorder64(i)));
+            ints::decode_groups(r, n, &mut take)?;
+            Ok(out)
+        }
+        ORDERED_SINGLE => {
+            let mut out = Vec::with_capacity(n);
+            let mut take = |group: &[i64]| out.extend(group.iter().map(|&i| unorder32(i)));
+            ints::decode_groups(r, n, &mut take)?;
+            Ok(out)
+        }
+        PCO_SINGLE => {
             let singles: Vec<f32> = pcodec::decode(r.prefixed()?, n)?;
             Ok(singles.into_iter().map(f64::from).collect())
         }
@@ -128,6 +151,23 @@ pub(super) fn decode(r: &mut Reader<'_>, n: usize) -> Result<Vec<f64>, CodecErro
             })
             .collect()),
         _ => Err(CodecError::Invalid("the encoding of numbers")),
+    }
+}
+
+/// Appends i / `power` for each i.
+fn scale(group: &[i64], power: f64, out: &mut Vec<f64>) {
+    let half = ROUNDER_BOUND as i64;
+    let outside = group
+        .iter()
+        .fold(0, |bits, &i| bits | (i.wrapping_add(half) as u64 >> 52));
+    // There is no instruction that makes doubles of several 64-bit numbers; but those below 2^51 become doubles
+    // by an addition of their bits.
+    let small =
+        |i: i64| f64::from_bits((i.wrapping_add(ROUNDER.to_bits() as i64)) as u64) - ROUNDER;
+    match (outside == 0, power == 1.0) {
+        (true, true) => out.extend(group.iter().map(|&i| small(i))),
+        (true, false) => out.extend(group.iter().map(|&i| small(i) / power)),
+        (false, _) => out.extend(group.iter().map(|&i| i as f64 / power)),
     }
 }
 

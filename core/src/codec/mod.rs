@@ -5,11 +5,13 @@
 //! and never allocates more than the rows and [`MAX_CHUNK_TEXT_BYTES`] allow. Whether they are the bytes
 //! once written is the container's business: it checks their CRC first.
 
+mod ans;
 mod bytes;
 mod floats;
 mod ints;
 mod pcodec;
 mod strings;
+mod symbols;
 #[cfg(test)]
 mod tests;
 

@@ -19,8 +19,8 @@ use rkyv::util::AlignedVec;
 pub const SEGMENT_MAGIC: [u8; 8] = *b"STRLSEG\n";
 /// Last bytes of the file.
 pub const SEGMENT_END_MAGIC: [u8; 8] = *b"STRLEND\n";
-/// Version of everything below.
-pub const SEGMENT_VERSION: u16 = 1;
+/// Version of everything below. 2 has two more encodings of numbers and one of whole numbers.
+pub const SEGMENT_VERSION: u16 = 2;
 /// Bytes of the header.
 pub const SEGMENT_HEADER_LEN: usize = 32;
 /// Bytes of the trailer.
@@ -551,12 +551,18 @@ mod tests {
             assert!(check_header(&bad, SegmentId(12)).is_err());
             assert!(check_header(&h[..at], SegmentId(12)).is_err());
         }
+        let found = SEGMENT_VERSION + 1;
         let mut newer = h;
-        newer[8] = 2;
+        newer[8] = found as u8;
         assert_eq!(
             check_header(&newer, SegmentId(12)),
-            Err(SegmentError::Newer { found: 2 })
+            Err(SegmentError::Newer { found })
         );
+        let mut older = h;
+        older[8] = 1;
+        let crc = crc32c::crc32c(&older[..28]);
+        older[28..].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(check_header(&older, SegmentId(12)), Ok(TableId(4)));
     }
 
     /// The section of `docs/format.md` under a heading, up to the next one.

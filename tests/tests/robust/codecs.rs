@@ -54,6 +54,31 @@ pub fn samples(rng: &Rng, n: usize) -> Vec<BlockData> {
                 .collect(),
         ),
         BlockData::I64((0..n).map(|_| (rng.below(1 << 20) * 4096) as i64).collect()),
+        // Symbols beside each other, far apart, of differences, of differences of differences, with an outlier.
+        BlockData::I64(
+            (0..n)
+                .map(|_| rng.below(64).min(rng.below(64)) as i64)
+                .collect(),
+        ),
+        BlockData::I64((0..n).map(|_| (rng.below(5) << 61) as i64).collect()),
+        BlockData::I64(
+            (0..n as i64)
+                .map(|i| i * 1_000_000 + (rng.below(100) + rng.below(100)) as i64)
+                .collect(),
+        ),
+        BlockData::I64((0..n as i64).map(|i| i * i + rng.below(9) as i64).collect()),
+        BlockData::I64(
+            (0..n)
+                .map(|i| {
+                    if i % 90 == 50 {
+                        rng.next() as i64
+                    } else {
+                        rng.below(40) as i64
+                    }
+                })
+                .collect(),
+        ),
+        BlockData::F64((0..n).map(|_| rng.below(9) as f64 * 1.150_779).collect()),
         BlockData::Str((0..n).map(|_| "same").collect()),
         BlockData::Str(
             (0..n)
@@ -111,8 +136,43 @@ fn corpus() -> Vec<Vec<u8>> {
             }
         }
     }
+    out.extend(earlier());
     out.sort();
     out.dedup();
+    out
+}
+
+/// Chunks that earlier versions wrote, with pco.
+fn earlier() -> Vec<Vec<u8>> {
+    use pco::standalone::simple_compress;
+    let chunk = |head: &[u8], packed: Vec<u8>| {
+        let mut chunk = head.to_vec();
+        chunk.extend([packed.len() as u8 & 0x7F | 0x80, (packed.len() >> 7) as u8]);
+        chunk.extend(packed);
+        input(300, &chunk)
+    };
+    let whole: Vec<i64> = (0..300).map(|i| i * i % 1013).collect();
+    let doubles: Vec<f64> = (0..300).map(|i| (i as f64 / 7.0).sin()).collect();
+    let singles: Vec<f32> = doubles.iter().map(|&v| v as f32).collect();
+    let mut out = Vec::new();
+    for delta in [pco::DeltaSpec::NoOp, pco::DeltaSpec::TryConsecutive(1)] {
+        let config = pco::ChunkConfig::default()
+            .with_mode_spec(pco::ModeSpec::Classic)
+            .with_delta_spec(delta);
+        let pack = "a fixed chunk packs";
+        out.push(chunk(
+            &[1, 2],
+            simple_compress(&doubles, &config).expect(pack),
+        ));
+        out.push(chunk(
+            &[1, 4],
+            simple_compress(&singles, &config).expect(pack),
+        ));
+        out.push(chunk(
+            &[2, 4],
+            simple_compress(&whole, &config).expect(pack),
+        ));
+    }
     out
 }
 
