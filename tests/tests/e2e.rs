@@ -3,6 +3,8 @@
 // Clients live by threads and the clock.
 #![allow(clippy::disallowed_methods)]
 
+#[path = "e2e/alter.rs"]
+mod alter;
 #[path = "e2e/clients.rs"]
 mod clients;
 #[path = "e2e/crash.rs"]
@@ -13,7 +15,13 @@ mod docs;
 mod large;
 #[path = "e2e/lines.rs"]
 mod lines;
+#[path = "e2e/metamorphic.rs"]
+mod metamorphic;
 #[path = "e2e/serve.rs"]
 mod serve;
+#[path = "e2e/statements.rs"]
+mod statements;
 #[path = "e2e/weather.rs"]
 mod weather;
+#[path = "e2e/writes.rs"]
+mod writes;

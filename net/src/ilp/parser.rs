@@ -4,10 +4,11 @@
 
 use super::bad::{BadLine, Checked, Reason, bad};
 use super::buffer::{LineBuffer, too_long};
-use super::fields::{fields, new_fields};
+use super::fields::{fields, new_fields, new_tag, too_many_fields};
 use super::label;
-use super::number::timestamp_ns;
-use super::table::{Cell, NONE, Series, SeriesCache, ShardWrite, Table};
+use super::number::whole_number;
+use super::precision::Precision;
+use super::table::{NONE, Series, SeriesCache, ShardWrite, Table};
 use super::text::{self, Key, line_end, skip_spaces};
 use hashbrown::HashTable;
 use memchr::{memchr, memchr2};
@@ -16,7 +17,6 @@ use std::sync::Arc;
 use strandline_core::limits::Limits;
 use strandline_core::routing::hash64;
 use strandline_core::schema::{Catalog, ColumnSpec, Family, Label, TableDef, is_reserved_table};
-use strandline_core::time::TIMESTAMP_END_MS;
 
 /// Lines of one [`Parser::step`]: well under 100 µs.
 const STEP_LINES: usize = 128;
@@ -24,6 +24,8 @@ const STEP_LINES: usize = 128;
 const BATCH_ROWS: usize = 65_536;
 /// Bytes of lines after which a batch is handed over.
 const BATCH_BYTES: usize = 4 << 20;
+/// Tables that a quiet connection remembers.
+const TABLES_AT_REST: usize = 32;
 /// How often one line may ask the engine for something before it is given up.
 const MAX_ASKS: u32 = 3;
 
@@ -49,14 +51,21 @@ pub enum Step {
 /// What a listener is told about its lines.
 #[derive(Clone, Debug)]
 pub struct IlpOptions {
-    /// The tag that names the entity.
+    /// The tag that names the entity, where the table has no `ENTITY TAG` of its own.
     pub entity_tag: String,
+    /// Tags other than the entity's become TEXT channels. Else they are stored only where the table declares
+    /// a TEXT channel of their name.
+    pub store_tags: bool,
+    /// The unit of timestamps.
+    pub precision: Precision,
 }
 
 impl Default for IlpOptions {
     fn default() -> Self {
         IlpOptions {
             entity_tag: "entity".into(),
+            store_tags: false,
+            precision: Precision::default(),
         }
     }
 }
@@ -133,6 +142,8 @@ enum Line {
 /// Where the row of a line goes.
 enum Target {
     Series(u32),
+    /// A table that is there and lacks a channel for a tag.
+    Incomplete(u32),
     NewTable(String),
 }
 
@@ -173,7 +184,26 @@ impl Parser {
         self.rows
     }
 
-    /// Physical lines that are parsed; the number, from 1, of a line that is being reported.
+    /// Bytes of lines that are parsed and not taken yet.
+    pub fn gathered_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Remembers no more than its share among so many streams.
+    pub(crate) fn bound(&mut self, streams: u64) {
+        self.series.bound(streams);
+    }
+
+    /// Gives memory back while there are no rows: what is remembered of tables only makes the next line
+    /// cheaper.
+    pub(crate) fn rest(&mut self) {
+        if self.tables.len() > TABLES_AT_REST {
+            self.forget();
+        }
+        self.tables.iter_mut().for_each(Table::rest);
+    }
+
+    /// Lines that have ended, counted as an editor counts them: a string may run over some.
     pub fn lines(&self) -> u64 {
         self.lines
     }
@@ -209,9 +239,9 @@ impl Parser {
         if self.tables.iter().any(|t| t.def.name == def.name) {
             self.forget();
         }
-        let others = self.catalog.tables().filter(|t| t.name != def.name);
-        let tables: Vec<_> = others.chain([&def]).cloned().collect();
-        self.catalog = Arc::new(Catalog::new(self.catalog.version, tables));
+        let mut catalog = (*self.catalog).clone();
+        catalog.put(def.clone());
+        self.catalog = Arc::new(catalog);
         self.add_table(def);
     }
 
@@ -257,9 +287,10 @@ impl Parser {
             let (region, start) = (input.region(), input.start());
             if start >= region.len() {
                 let lines = &mut self.lines;
-                input.drop_long_line(&mut |e, line| {
+                input.drop_long_line(&mut |mut e, line| {
                     *lines += 1;
-                    report(e, line);
+                    e.line = *lines;
+                    report(&e, line);
                 });
                 return Step::Drained;
             }
@@ -309,17 +340,15 @@ impl Parser {
         region: &[u8],
         start: usize,
         line_bytes: usize,
-        error: BadLine,
+        mut error: BadLine,
         report: &mut dyn FnMut(&BadLine, &[u8]),
     ) -> usize {
         let length = memchr(b'\n', &region[start..]).unwrap_or(region.len() - start - 1);
-        self.lines += 1;
         if length >= line_bytes {
-            report(&too_long(line_bytes), &region[start..start + length]);
-        } else {
-            report(&error, &region[start..start + length]);
+            error = too_long(line_bytes);
         }
-        self.lines -= 1;
+        error.line = self.lines + 1;
+        report(&error, &region[start..start + length]);
         start + length + 1
     }
 
@@ -364,24 +393,23 @@ impl Parser {
         if !clean && !is_text(&region[start..end]) {
             return Line::Bad(text::not_text());
         }
-        let missing = !self.line.missing.is_empty();
-        match target {
-            Target::NewTable(table) => Line::Needs {
-                table,
-                columns: std::mem::take(&mut self.line.missing),
-            },
-            Target::Series(series) if missing => {
-                let table = self.series.list[series as usize].table;
-                Line::Needs {
-                    table: self.tables[table as usize].def.name.clone(),
-                    columns: std::mem::take(&mut self.line.missing),
-                }
-            }
-            Target::Series(series) => {
+        let table = match target {
+            Target::Series(series) if self.line.missing.is_empty() => {
                 self.commit(region, series, ts);
-                Line::Row { end }
+                return Line::Row { end };
             }
+            Target::Series(series) => self.name_of(self.series.list[series as usize].table),
+            Target::Incomplete(table) => self.name_of(table),
+            Target::NewTable(table) => table,
+        };
+        Line::Needs {
+            table,
+            columns: std::mem::take(&mut self.line.missing),
         }
+    }
+
+    fn name_of(&self, table: u32) -> String {
+        self.tables[table as usize].def.name.clone()
     }
 
     /// Reads a line to its end and checks it. `None`: a string in it is still open.
@@ -396,24 +424,21 @@ impl Parser {
         self.line.unescaped.clear();
         let (target, mut at) = self.target(region, start)?;
         at = skip_spaces(region, at);
+        let (cx, line) = (&self.cx, &mut self.line);
         let known = match &target {
-            Target::Series(series) => {
-                let table = self.series.list[*series as usize].table;
-                Some(&mut self.tables[table as usize])
-            }
-            Target::NewTable(_) => None,
+            Target::Series(series) => self.series.list[*series as usize].table,
+            Target::Incomplete(table) => *table,
+            Target::NewTable(_) => NONE,
         };
-        let after = match (known, &target) {
-            (Some(table), _) => fields(&self.cx, table, &mut self.line, region, at)?,
-            (None, Target::NewTable(name)) => {
-                new_fields(&self.cx, name, &mut self.line, region, at)?
-            }
-            (None, Target::Series(_)) => None,
+        let after = match (self.tables.get_mut(known as usize), &target) {
+            (None, Target::NewTable(name)) => new_fields(cx, name, line, region, at)?,
+            (Some(table), _) => fields(cx, table, line, region, at)?,
+            (None, _) => None,
         };
         let Some(after) = after else {
             return Ok(None);
         };
-        let (ts, end) = timestamp(region, after, now_ms)?;
+        let (ts, end) = timestamp(region, after, now_ms, cx.options.precision)?;
         Ok(Some((target, ts, end)))
     }
 
@@ -498,41 +523,72 @@ impl Parser {
                 None => None,
             },
         };
-        let uuid = found.is_some_and(|t| self.tables[t as usize].def.entity_uuid);
-        let entity = self.entity(region, key, name, uuid)?;
+        let def = found.map(|t| self.tables[t as usize].def.clone());
+        let wanted = def
+            .as_ref()
+            .and_then(|d| d.options.entity_tag.as_ref())
+            .unwrap_or(&self.cx.options.entity_tag);
+        let uuid = def.as_ref().is_some_and(|d| d.entity_uuid);
+        if self.cx.options.store_tags && key.tags.len() as u64 > self.cx.limits.ilp_fields {
+            return Err(too_many_fields(&self.cx));
+        }
+        let entity = self.entity(region, key, name, wanted, uuid)?;
+        let (cx, line) = (&self.cx, &mut self.line);
         let Some(number) = found else {
+            for (tag, value) in &key.tags {
+                let tag = text::unescape(&region[tag.clone()], text::NAME_ESCAPES);
+                if cx.options.store_tags && *tag != *wanted.as_bytes() {
+                    new_tag(cx, name, line, text::utf8(&tag)?, &region[value.clone()])?;
+                }
+            }
             return Ok(Target::NewTable(name.to_owned()));
         };
         let table = &mut self.tables[number as usize];
-        let mut series = Series::new(number, entity, self.cx.shards);
+        let mut series = Series::new(number, entity, cx.shards);
         let mut tags = Vec::new();
         for (tag, value) in &key.tags {
             let tag_name = text::unescape(&region[tag.clone()], text::NAME_ESCAPES);
-            let column = table.def.columns.iter().position(|c| {
+            if *tag_name == *wanted.as_bytes() {
+                continue;
+            }
+            let columns = &table.def.columns;
+            let column = columns.iter().position(|c| {
                 c.name.as_bytes() == &*tag_name
-                    && c.declared
-                    && matches!(c.label, Label::Text { .. })
+                    && (cx.options.store_tags
+                        || c.declared && matches!(c.label, Label::Text { .. }))
             });
-            let Some(column) = column else { continue };
+            let Some(column) = column else {
+                if cx.options.store_tags {
+                    let tag_name = text::utf8(&tag_name)?;
+                    new_tag(cx, name, line, tag_name, &region[value.clone()])?;
+                }
+                continue;
+            };
             let value = text::unescape(&region[value.clone()], text::NAME_ESCAPES);
             let value = text::utf8(&value)?;
-            label::text(
-                &table.def,
-                &table.def.columns[column],
-                value,
-                self.cx.limits.text_bytes,
-            )?;
+            let text_bytes = cx.limits.text_bytes;
+            label::text(&table.def, &columns[column], value, text_bytes)?;
             let raw = &region[tag.start..=tag.end];
             let field = table.find(raw).unwrap_or_else(|| table.add(raw, column));
             tags.push((field, value.into()));
+        }
+        if !line.missing.is_empty() {
+            // Remembered without them it would go on without them.
+            return Ok(Target::Incomplete(number));
         }
         series.tags = tags.into();
         let series = self.series.add(&region[start..key.end], series);
         Ok(Target::Series(series))
     }
 
-    fn entity(&self, region: &[u8], key: &Key, table: &str, uuid: bool) -> Checked<Box<str>> {
-        let wanted = &self.cx.options.entity_tag;
+    fn entity(
+        &self,
+        region: &[u8],
+        key: &Key,
+        table: &str,
+        wanted: &str,
+        uuid: bool,
+    ) -> Checked<Box<str>> {
         let mut tags = key.tags.iter().filter(|(tag, _)| {
             *text::unescape(&region[tag.clone()], text::NAME_ESCAPES) == *wanted.as_bytes()
         });
@@ -579,23 +635,24 @@ impl Parser {
         let series = &mut self.series.list[series as usize];
         let table = &mut self.tables[series.table as usize];
         let shard = series.shard;
-        table.begin_row(shard, &mut series.number, &series.entity, series.hash, ts);
+        let mut row = table.begin_row(shard, &mut series.number, &series.entity, series.hash, ts);
         for (field, value) in &series.tags {
-            table.push(shard, *field, Cell::Text(value));
+            row.text(*field, value);
         }
         for cell in &self.line.cells {
-            let value = match &cell.value {
-                ParsedValue::Number(value) => Cell::Number(*value),
+            let text = match &cell.value {
+                ParsedValue::Number(value) => {
+                    row.number(cell.field, *value);
+                    continue;
+                }
                 // The line was found to be UTF-8 before, and a quote cuts no character.
                 ParsedValue::Text(range) => {
-                    Cell::Text(std::str::from_utf8(&region[range.clone()]).unwrap_or_default())
+                    std::str::from_utf8(&region[range.clone()]).unwrap_or_default()
                 }
-                ParsedValue::Unescaped(range) => Cell::Text(&self.line.unescaped[range.clone()]),
+                ParsedValue::Unescaped(range) => &self.line.unescaped[range.clone()],
             };
-            if let Cell::Text(text) = value {
-                self.lines += memchr::memchr_iter(b'\n', text.as_bytes()).count() as u64;
-            }
-            table.push(shard, cell.field, value);
+            self.lines += memchr::memchr_iter(b'\n', text.as_bytes()).count() as u64;
+            row.text(cell.field, text);
         }
     }
 }
@@ -627,7 +684,12 @@ pub(crate) fn check_name(cx: &Context, what: &str, name: &str) -> Checked<()> {
 
 /// Reads the timestamp behind the fields, and the end of the line.
 #[inline]
-fn timestamp(region: &[u8], after: usize, now_ms: i64) -> Checked<(i64, usize)> {
+fn timestamp(
+    region: &[u8],
+    after: usize,
+    now_ms: i64,
+    precision: Precision,
+) -> Checked<(i64, usize)> {
     if let Some(end) = line_end(region, after) {
         return Ok((now_ms, end));
     }
@@ -635,21 +697,28 @@ fn timestamp(region: &[u8], after: usize, now_ms: i64) -> Checked<(i64, usize)> 
     if let Some(end) = line_end(region, at) {
         return Ok((now_ms, end));
     }
-    timestamp_ns(region, at)
-        .and_then(|(ns, after)| {
+    whole_number(region, at)
+        .and_then(|(time, after)| {
             let end = line_end(region, skip_spaces(region, after))?;
-            let ms = ns.div_euclid(1_000_000);
-            // The same axis as `$timestamp`, with its bounds.
-            (0..TIMESTAMP_END_MS).contains(&ms).then_some((ms, end))
+            Some((precision.to_ms(time)?, end))
         })
         .ok_or_else(|| {
             let (token, _) = text::value_token(region, at);
             bad(
                 Reason::Timestamp,
                 format_args!(
-                    "'{}' is no timestamp in whole nanoseconds since 1970",
-                    super::bad::excerpt(token, 40)
+                    "'{}' is no timestamp in whole {} from 1970 to 2262",
+                    super::bad::excerpt(token, 40),
+                    precision.name()
                 ),
             )
         })
+}
+
+#[cfg(test)]
+impl Parser {
+    /// Series that the next lines may find again.
+    pub(crate) fn remembered_series(&self) -> usize {
+        self.series.list.len()
+    }
 }

@@ -28,7 +28,6 @@ const VERBS: &[(&str, &str, &str)] = &[
         "read with SELECT … LIMIT, or through a portal with a row limit",
     ),
     ("DO", "DO", "there is no procedural language"),
-    ("EXPLAIN", "EXPLAIN", "it comes with general SELECT"),
     (
         "FETCH",
         "FETCH",
@@ -163,7 +162,7 @@ impl Parser<'_> {
             ("USER" | "ROLE" | "GROUP", _) => {
                 "there are no users: whoever can connect may do everything"
             }
-            (_, "ALTER") => "ALTER TABLE alters a rows table",
+            (_, "ALTER") => "ALTER TABLE alters a table of any family",
             (_, "DROP") => "DROP TABLE drops a table of any family",
             _ => "CREATE TABLE makes a timeseries table, CREATE ROWS TABLE a registry",
         };

@@ -9,6 +9,7 @@ use strandline_core::io::Disk;
 use strandline_core::limits::Limits;
 use strandline_core::routing::{hash64, shard_of_entity};
 use strandline_core::schema::Family;
+use strandline_core::schema_change::TableChange;
 use strandline_core::stream::batch::StreamBatchBuilder;
 use strandline_core::value::{Kind, Value};
 use strandline_shard::api::Engine;
@@ -349,7 +350,7 @@ fn a_checkpoint_holds_no_writer_while_another_shard_flushes() {
     );
 }
 
-/// DROP renamed the new catalog into place and could not sync the directory. It answered an error and the
+/// DROP had written the new catalog and could not sync it. It answered an error and the
 /// table went on taking writes, though a crash could leave the catalog without it: acknowledged, and gone.
 #[test]
 fn a_drop_in_doubt_takes_the_table_out_of_use() {
@@ -366,7 +367,9 @@ fn a_drop_in_doubt_takes_the_table_out_of_use() {
                 write(&first, "scratch", &entity_of(0), 0..30).await
             })
             .expect("a write");
+        // The edit is written and its sync fails, and so does all that would undo it.
         scene.disk.faults.set(DiskFaults {
+            sync_errors: 1,
             dir_sync_errors: 1,
             ..DiskFaults::default()
         });
@@ -397,6 +400,71 @@ fn a_drop_in_doubt_takes_the_table_out_of_use() {
                 assert_eq!(e.state(), SqlState::UndefinedTable);
                 gone += 1;
             }
+        }
+        scene.crash(process);
+    }
+    assert!(
+        there > 0 && gone > 0,
+        "{there} times there, {gone} times gone"
+    );
+}
+
+/// The same for a column: after an ALTER whose edit could not be synced, nor undone, no write finds the column
+/// any more that the next start may not find.
+#[test]
+fn a_dropped_column_in_doubt_is_out_of_use() {
+    let (mut there, mut gone) = (0, 0);
+    for seed in 0..30 {
+        let scene = Scene::new(seed);
+        let process = scene.start();
+        let first = db(&process);
+        let column = scene
+            .run("write", async move {
+                first
+                    .create_table(spec("scratch", Family::Timeseries), false)
+                    .await?;
+                write(&first, "scratch", &entity_of(0), 0..30).await?;
+                Ok::<_, Error>(table(&first, "scratch")?.columns[0].clone())
+            })
+            .expect("a write");
+        scene.disk.faults.set(DiskFaults {
+            sync_errors: 1,
+            dir_sync_errors: 1,
+            ..DiskFaults::default()
+        });
+        let (again, id) = (db(&process), column.id);
+        let (altered, after) = scene.run("alter", async move {
+            let def = table(&again, "scratch").expect("it is there");
+            let drop = TableChange::DropColumn {
+                name: column.name,
+                if_exists: false,
+            };
+            let altered = again.alter_table(def.id, vec![drop]).await;
+            (altered, table(&again, "scratch").expect("it is there"))
+        });
+        assert_eq!(altered.expect_err("no sync").state(), SqlState::IoError);
+        assert!(
+            after.column_by_id(id).is_none(),
+            "nobody knows whether it is there"
+        );
+        scene.disk.faults.set(DiskFaults::default());
+        scene.crash(process);
+        let process = scene.start();
+        let last = db(&process);
+        let rows = scene.run("read", async move {
+            let def = table(&last, "scratch")?;
+            if def.column_by_id(id).is_none() {
+                return Ok::<_, Error>(None);
+            }
+            let all = reads::raw(&def, strandline_core::scan::Entities::All);
+            Ok(Some(reads::scan(&last, all).await?.len()))
+        });
+        match rows.expect("the table is there") {
+            Some(rows) => {
+                assert_eq!(rows, 30, "it came back whole");
+                there += 1;
+            }
+            None => gone += 1,
         }
         scene.crash(process);
     }
