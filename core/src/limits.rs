@@ -69,6 +69,11 @@ const GIB: u64 = 1u64 << 30;
 limits! {
     /// Memory for memtables, tails, entity names and caches of all shards together.
     memory_bytes: Bytes = 2 * GIB, 64 * MIB, 1u64 << 50;
+    /// Percent of `memory_bytes` for tails, from which `LATEST ON` is answered: past it, those that were
+    /// asked for least are given up, and their channels' newest samples are looked up in history.
+    tails_percent: Count = 10, 0, 90;
+    /// Percent of `memory_bytes` for names of entities: past it, new entities are refused.
+    names_percent: Count = 15, 1, 90;
     /// PostgreSQL, HTTP and line-protocol connections, all together.
     connections: Count = 1000, 1, 1_000_000;
     /// A statement's text, and a protocol message.
@@ -79,6 +84,8 @@ limits! {
     parameters: Count = 65_535, 1, 65_535;
     /// Prepared statements of one connection.
     prepared_statements: Count = 10_000, 1, 10_000_000;
+    /// Text of the prepared statements of one connection, together.
+    prepared_bytes: Bytes = 64 * MIB, 64 * KIB, GIB;
     /// Rows that an INSERT into a rows table puts on one shard as one log record: one run of xids.
     insert_run_rows: Count = 65_536, 1, 65_536;
     /// A name of a table or column (PostgreSQL cuts at 63; 127 are allowed here).
@@ -106,6 +113,8 @@ limits! {
     ilp_fields: Count = 10_000, 1, 100_000;
     /// Bytes that one line-protocol connection may have parsed and not yet durable: past it, its socket is not read.
     ilp_in_flight_bytes: Bytes = 16 * MIB, 64 * KIB, GIB;
+    /// The same, of all line-protocol connections and HTTP writes together: past it, each still gets 16 KiB.
+    ilp_in_flight_total_bytes: Bytes = 256 * MIB, MIB, 1u64 << 40;
     /// Bad lines that are logged per second, all connections together; all are counted.
     ilp_log_lines_per_second: Count = 5, 0, 10_000;
     /// Bytes gathered for one commit of a shard's log before writers wait.
@@ -129,6 +138,8 @@ limits! {
     rev_reservation: Count = 1u64 << 20, 16, 1u64 << 32;
     /// HTTP request head.
     http_head_bytes: Bytes = 64 * KIB, KIB, MIB;
+    /// HTTP request body, as it comes and unpacked. It is parsed as it comes, never held whole.
+    http_body_bytes: Bytes = 4 * GIB, KIB, 1u64 << 40;
     /// A connection that has not finished its start-up message is closed after this.
     startup_ms: Millis = 30_000, 100, 3_600_000;
     /// SIGTERM waits this long for statements that run, then cancels them.

@@ -29,6 +29,8 @@ pub struct Config {
     pub node_id: u16,
     /// The tag of a line that names its entity.
     pub ilp_entity_tag: String,
+    /// Tags that no table declares become TEXT channels.
+    pub ilp_store_tags: bool,
     /// Trust every address, not only this machine's.
     pub insecure: bool,
     /// Start although the log is damaged.
@@ -47,6 +49,7 @@ impl Default for Config {
             shards: None,
             node_id: 0,
             ilp_entity_tag: "entity".into(),
+            ilp_store_tags: false,
             insecure: false,
             accept_loss: false,
             limits: Limits::default(),
@@ -67,7 +70,7 @@ pub struct Flags {
     /// Where line protocol comes in, or `off` [default: 127.0.0.1:9009]
     #[arg(long, value_name = "HOST:PORT", env = "STRANDLINE_ILP")]
     pub ilp: Option<String>,
-    /// Where /health, /ready and /metrics are answered, or `off` [default: 127.0.0.1:9000]
+    /// Where writes, /health, /ready and /metrics are answered over HTTP, or `off` [default: 127.0.0.1:9000]
     #[arg(long, value_name = "HOST:PORT", env = "STRANDLINE_HTTP")]
     pub http: Option<String>,
     /// Shards of a new database, fixed for its life [default: one per core]
@@ -82,6 +85,10 @@ pub struct Flags {
     /// The tag of a line that names its entity [default: entity]
     #[arg(long, value_name = "TAG", env = "STRANDLINE_ILP_ENTITY_TAG")]
     pub ilp_entity_tag: Option<String>,
+    /// What becomes of a line's other tags: `store` makes TEXT channels of them, `ignore` takes only those that
+    /// the table declares [default: ignore]
+    #[arg(long, value_name = "store|ignore", env = "STRANDLINE_ILP_TAGS")]
+    pub ilp_tags: Option<String>,
     /// Listen off loopback too, trusting everybody who can connect
     #[arg(long, env = "STRANDLINE_INSECURE", value_parser = clap::builder::BoolishValueParser::new())]
     pub insecure: bool,
@@ -105,6 +112,7 @@ struct File {
     memory: Option<Number>,
     node_id: Option<String>,
     ilp_entity_tag: Option<String>,
+    ilp_tags: Option<String>,
     insecure: Option<bool>,
     limits: BTreeMap<String, Number>,
 }
@@ -200,6 +208,16 @@ impl Config {
         if ilp_entity_tag.as_ref().is_some_and(String::is_empty) {
             return Err(invalid("ilp_entity_tag is empty".into()));
         }
+        let ilp_store_tags = match flags.ilp_tags.clone().or(file.ilp_tags).as_deref() {
+            None => default.ilp_store_tags,
+            Some("store") => true,
+            Some("ignore") => false,
+            Some(other) => {
+                return Err(invalid(format!(
+                    "ilp_tags = \"{other}\" is neither store nor ignore"
+                )));
+            }
+        };
         Ok(Config {
             data: flags.data.clone().or(file.data).unwrap_or(default.data),
             pg: address("pg", &flags.pg, file.pg, default.pg)?,
@@ -208,6 +226,7 @@ impl Config {
             shards,
             node_id,
             ilp_entity_tag: ilp_entity_tag.unwrap_or(default.ilp_entity_tag),
+            ilp_store_tags,
             insecure: flags.insecure || file.insecure.unwrap_or(false),
             accept_loss: flags.accept_loss,
             limits,
@@ -284,6 +303,7 @@ mod tests {
             ("memory = '1K'", "memory_bytes"),
             ("shards = 0", "shards"),
             ("ilp_entity_tag = ''", "ilp_entity_tag"),
+            ("ilp_tags = 'some'", "ilp_tags"),
             ("[limits]\nnone_such = 1", "none_such"),
             ("[limits]\nblock_rows = 1", "block_rows"),
         ] {

@@ -111,8 +111,9 @@ struct Ports {
 /// damaged. Or the error that took it down.
 pub fn run(config: Config, on_ready: impl FnOnce(Ready) + Send + 'static) -> Result<()> {
     runtime::probe()?;
-    if let Err(e) = runtime::probe::raise_open_files() {
-        tracing::warn!("the limit on open files stays as it is: {e}");
+    match runtime::probe::raise_open_files() {
+        Ok(files) => enough_files(files, config.limits.connections)?,
+        Err(e) => tracing::warn!("the limit on open files stays as it is: {e}"),
     }
     let ports = Ports::reserve(&config)?;
     let data = config.data.clone();
@@ -158,6 +159,27 @@ pub fn run(config: Config, on_ready: impl FnOnce(Ready) + Send + 'static) -> Res
     let removed = remove_addresses(&data);
     tracing::info!("ended");
     ended.and(removed)
+}
+
+/// Every connection is a file, and so is every segment that is read: found out late, it would be reads that
+/// fail.
+fn enough_files(allowed: u64, connections: u64) -> Result<()> {
+    /// Listeners, logs, rings, and segments of a small database.
+    const OTHER_FILES: u64 = 200;
+    let needed = connections.saturating_add(OTHER_FILES);
+    if allowed >= needed {
+        return Ok(());
+    }
+    Err(Error::new(
+        SqlState::ObjectNotInPrerequisiteState,
+        format!(
+            "the limit on open files is {allowed}, and connections = {connections} needs {needed} at least"
+        ),
+    )
+    .hint(
+        "raise it: `ulimit -n 65536` in the shell, LimitNOFILE=65536 in the systemd unit, or `docker run --ulimit \
+         nofile=65536`; or lower connections under [limits]",
+    ))
 }
 
 impl Ports {
@@ -424,6 +446,14 @@ fn listen_pg(front: &Front, process: &Process, connections: &Rc<Connections>) ->
     Ok(())
 }
 
+fn ilp_options(config: &Config) -> IlpOptions {
+    IlpOptions {
+        entity_tag: config.ilp_entity_tag.clone(),
+        store_tags: config.ilp_store_tags,
+        ..IlpOptions::default()
+    }
+}
+
 fn listen_ilp(front: &Front, process: &Process, connections: &Rc<Connections>) -> Result<()> {
     let Some(port) = &process.ports.ilp else {
         return Ok(());
@@ -432,9 +462,7 @@ fn listen_ilp(front: &Front, process: &Process, connections: &Rc<Connections>) -
         engine: front.engine.clone(),
         tasks: front.env.tasks.clone(),
         counters: process.ilp.clone(),
-        options: IlpOptions {
-            entity_tag: process.config.ilp_entity_tag.clone(),
-        },
+        options: ilp_options(&process.config),
     };
     let (executor, admission) = (front.cx.clone(), process.admission.clone());
     accept(front, port.listen()?, connections, move |stream| {
@@ -460,6 +488,7 @@ fn listen_http(front: &Front, process: &Process, connections: &Rc<Connections>) 
         counters: process.http.clone(),
         sql: process.sql.clone(),
         ilp: process.ilp.clone(),
+        ilp_options: ilp_options(&process.config),
         admission: process.admission.clone(),
     };
     let executor = front.cx.clone();
@@ -478,4 +507,19 @@ fn listen_http(front: &Front, process: &Process, connections: &Rc<Connections>) 
         })
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_few_files_are_found_out_at_start() {
+        assert_eq!(enough_files(1200, 1000), Ok(()));
+        let e = enough_files(1199, 1000).unwrap_err();
+        for part in ["1199", "connections = 1000", "1200"] {
+            assert!(e.message().contains(part), "{e}");
+        }
+        assert!(e.hint_text().is_some_and(|h| h.contains("ulimit -n")));
+    }
 }

@@ -12,6 +12,8 @@
 
 #[path = "robust/alloc.rs"]
 mod alloc;
+#[path = "robust/bodies.rs"]
+mod bodies;
 #[path = "robust/codecs.rs"]
 mod codecs;
 #[path = "robust/compat.rs"]

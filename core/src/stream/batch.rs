@@ -214,7 +214,20 @@ impl StreamBatchBuilder {
     }
 
     /// A number in the row begun last. A slot given twice in one row keeps the later value.
+    #[inline]
     pub fn push_f64(&mut self, slot: usize, value: f64) {
+        let row = self.batch.ts.len() - 1;
+        let column = &mut self.batch.columns[slot];
+        // Every row so far has had one.
+        if let (BatchCells::F64(cells), None) = (&mut column.cells, &column.rows)
+            && cells.len() == row
+        {
+            return cells.push(value);
+        }
+        self.push_f64_sparse(slot, value);
+    }
+
+    fn push_f64_sparse(&mut self, slot: usize, value: f64) {
         let row = self.batch.ts.len() - 1;
         let column = &mut self.batch.columns[slot];
         let BatchCells::F64(cells) = &mut column.cells else {

@@ -1,6 +1,7 @@
 //! `/metrics` in Prometheus' text format, version 0.0.4: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
 use super::HttpContext;
+use super::write::{Api, Rejection};
 use crate::counters::{LATENCY_BOUNDS_US, StatementKind};
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -142,11 +143,20 @@ fn shard_families(page: &mut Page, shards: &[ShardStatus]) {
             "Bytes of memtables, frozen ones too.",
             |s| s.memtable_bytes,
         ),
+        ("strandline_tail_bytes", GAUGE, "Bytes of tails.", |s| {
+            s.tail_bytes
+        }),
         (
-            "strandline_tail_bytes",
+            "strandline_tails_given_up_total",
+            COUNTER,
+            "Channels whose tails had no room in memory.",
+            |s| s.tails_given_up,
+        ),
+        (
+            "strandline_name_bytes",
             GAUGE,
-            "Bytes of tails and entity names.",
-            |s| s.tail_bytes,
+            "Bytes of entity names.",
+            |s| s.name_bytes,
         ),
         (
             "strandline_cache_bytes",
@@ -158,6 +168,12 @@ fn shard_families(page: &mut Page, shards: &[ShardStatus]) {
             s.entities
         }),
         ("strandline_segments", GAUGE, "Segments.", |s| s.segments),
+        (
+            "strandline_damaged_segments",
+            GAUGE,
+            "Segments that cannot be read, or of which a read has met damage since the start.",
+            |s| s.damaged_segments,
+        ),
         (
             "strandline_segment_bytes",
             GAUGE,
@@ -175,6 +191,72 @@ fn shard_families(page: &mut Page, shards: &[ShardStatus]) {
             GAUGE,
             "Bytes that merges still have to rewrite.",
             |s| s.merge_debt_bytes,
+        ),
+        (
+            "strandline_flushed_bytes_total",
+            COUNTER,
+            "Bytes of segments that flushes wrote.",
+            |s| s.flushed_bytes,
+        ),
+        (
+            "strandline_merge_read_bytes_total",
+            COUNTER,
+            "Bytes of segments that merges read.",
+            |s| s.merge_read_bytes,
+        ),
+        (
+            "strandline_merge_written_bytes_total",
+            COUNTER,
+            "Bytes of segments that merges wrote.",
+            |s| s.merge_written_bytes,
+        ),
+        (
+            "strandline_blocks_encoded_total",
+            COUNTER,
+            "Blocks that merges encoded anew.",
+            |s| s.blocks_encoded,
+        ),
+        (
+            "strandline_blocks_copied_total",
+            COUNTER,
+            "Blocks that merges took over as they stood.",
+            |s| s.blocks_copied,
+        ),
+        (
+            "strandline_expired_segments_total",
+            COUNTER,
+            "Segments that RETENTION took away as a whole.",
+            |s| s.expired_segments,
+        ),
+        (
+            "strandline_expired_bytes_total",
+            COUNTER,
+            "Bytes of segments that RETENTION took away as a whole.",
+            |s| s.expired_bytes,
+        ),
+        (
+            "strandline_held_segments",
+            GAUGE,
+            "Segments replaced or expired whose files stay for readers.",
+            |s| s.held_segments,
+        ),
+        (
+            "strandline_writes_slowed_total",
+            COUNTER,
+            "Writes that were slowed because flushes or merges lag behind.",
+            |s| s.writes_slowed,
+        ),
+        (
+            "strandline_writes_slowed_us_total",
+            COUNTER,
+            "Microseconds that writes were slowed, all together.",
+            |s| s.slowed_us,
+        ),
+        (
+            "strandline_slow_down_us",
+            GAUGE,
+            "Microseconds that a write would be slowed now.",
+            |s| s.slow_down_us,
         ),
         (
             "strandline_writers_waiting",
@@ -346,13 +428,25 @@ fn ilp_families(page: &mut Page, cx: &HttpContext) {
         (
             "strandline_ilp_received_bytes_total",
             COUNTER,
-            "Bytes received over line protocol.",
+            "Bytes received over line protocol's own port.",
             &ilp.received_bytes,
+        ),
+        (
+            "strandline_ilp_lines_total",
+            COUNTER,
+            "Lines read, bad and blank ones and HTTP's too.",
+            &ilp.lines_total,
+        ),
+        (
+            "strandline_ilp_in_flight_bytes",
+            GAUGE,
+            "Bytes of lines that are parsed and not durable yet.",
+            &ilp.in_flight_bytes,
         ),
         (
             "strandline_ilp_rows_total",
             COUNTER,
-            "Rows of line protocol that are durable.",
+            "Rows of line protocol that are durable, HTTP's too.",
             &ilp.rows_total,
         ),
         (
@@ -401,6 +495,45 @@ fn front_families(page: &mut Page, cx: &HttpContext) {
             "strandline_http_answers_total",
             &[("class", &format!("{class}xx"))],
             count,
+        );
+    }
+    page.family(
+        "strandline_http_writes_total",
+        COUNTER,
+        "Requests to write lines, by API.",
+    );
+    for api in [Api::V1, Api::V2] {
+        let count = load(cx.counters.writes(api));
+        page.sample(
+            "strandline_http_writes_total",
+            &[("api", api.name())],
+            count,
+        );
+    }
+    for (name, help, counter) in [
+        (
+            "strandline_http_body_bytes_total",
+            "Bytes of bodies of lines, as they came.",
+            &cx.counters.body_bytes,
+        ),
+        (
+            "strandline_http_line_bytes_total",
+            "Bytes of bodies of lines, unpacked.",
+            &cx.counters.line_bytes,
+        ),
+    ] {
+        page.one(name, COUNTER, help, load(counter));
+    }
+    page.family(
+        "strandline_http_bodies_rejected_total",
+        COUNTER,
+        "Bodies of lines that were not taken, or not to their end, by reason.",
+    );
+    for why in Rejection::ALL {
+        page.sample(
+            "strandline_http_bodies_rejected_total",
+            &[("reason", why.name())],
+            load(cx.counters.rejected(why)),
         );
     }
     page.one(

@@ -16,6 +16,7 @@ fn context(limits: Limits) -> (HttpContext, Rc<FakeEngine>, tempfile::TempDir) {
         counters: Arc::default(),
         sql: Arc::default(),
         ilp: Arc::default(),
+        ilp_options: IlpOptions::default(),
         admission: Admission::new(engine.limits.clone()),
     };
     (cx, engine, dir)
@@ -135,6 +136,7 @@ fn metrics_are_well_formed() {
             family: strandline_core::schema::Family::Rows,
             columns: vec![],
             entity_uuid: false,
+            options: Default::default(),
         };
         cx.engine.create_table(spec, false).await.unwrap();
     });

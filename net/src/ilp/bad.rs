@@ -22,7 +22,7 @@ pub enum Reason {
     Value,
     /// Text for a number channel, or a number for a text channel.
     Type,
-    /// A timestamp that is not whole nanoseconds from 1970 to where TIMESTAMP ends, in 2262.
+    /// A timestamp that is not whole steps of its unit from 1970 to where TIMESTAMP ends, in 2262.
     Timestamp,
     /// The table is of a family that line protocol does not write.
     Family,
@@ -71,6 +71,8 @@ pub struct BadLine {
     pub reason: Reason,
     /// One line that names the table and the channel where they are known.
     pub message: Box<str>,
+    /// Which line of the input, from 1; 0 until it is reported.
+    pub line: u64,
 }
 
 /// What the functions of a line answer.
@@ -82,6 +84,7 @@ pub(crate) fn bad(reason: Reason, message: impl Display) -> BadLine {
     BadLine {
         reason,
         message: message.to_string().into_boxed_str(),
+        line: 0,
     }
 }
 

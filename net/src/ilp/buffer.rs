@@ -4,7 +4,7 @@
 use super::bad::{BadLine, Reason, bad};
 use memchr::{memchr, memrchr};
 
-/// What one read asks for: at first, so that a thousand quiet connections stay small…
+/// What one read asks for: at first, so that thousands of quiet connections stay small…
 const FIRST_READ_BYTES: usize = 8 << 10;
 /// …and at most, for a connection whose reads come back full.
 const READ_BYTES: usize = 256 << 10;
@@ -27,6 +27,7 @@ pub struct LineBuffer {
     skipping: bool,
     line_bytes: usize,
     read_bytes: usize,
+    read_bytes_max: usize,
 }
 
 impl LineBuffer {
@@ -42,6 +43,23 @@ impl LineBuffer {
             skipping: false,
             line_bytes: line_bytes as usize,
             read_bytes: FIRST_READ_BYTES,
+            read_bytes_max: READ_BYTES,
+        }
+    }
+
+    /// Bounds what a read asks for, within what a read of any stream asks for.
+    pub(crate) fn bound_reads(&mut self, bytes: u64) {
+        let bytes = usize::try_from(bytes).unwrap_or(READ_BYTES);
+        self.read_bytes_max = bytes.clamp(FIRST_READ_BYTES, READ_BYTES);
+        self.read_bytes = self.read_bytes.min(self.read_bytes_max);
+    }
+
+    /// Gives memory back while there is nothing to keep: of thousands of connections most are quiet.
+    pub(crate) fn rest(&mut self) {
+        if self.start == self.end {
+            (self.start, self.region, self.end) = (0, 0, 0);
+            self.data = Vec::new();
+            self.read_bytes = FIRST_READ_BYTES;
         }
     }
 
@@ -65,7 +83,7 @@ impl LineBuffer {
     /// Takes over `count` bytes that were read into [`LineBuffer::space`].
     pub fn filled(&mut self, count: usize) {
         if count >= self.data.len() - self.end {
-            self.read_bytes = (self.read_bytes * 2).min(READ_BYTES);
+            self.read_bytes = (self.read_bytes * 2).min(self.read_bytes_max);
         }
         let mut from = self.end;
         self.end = (self.end + count).min(self.data.len());
@@ -142,11 +160,11 @@ impl LineBuffer {
     }
 
     /// When no line is whole and the one that has begun is too long already: drops it, to its newline.
-    pub(crate) fn drop_long_line(&mut self, report: &mut dyn FnMut(&BadLine, &[u8])) {
+    pub(crate) fn drop_long_line(&mut self, report: &mut dyn FnMut(BadLine, &[u8])) {
         if self.start < self.region || self.end - self.start <= self.line_bytes {
             return;
         }
-        report(&too_long(self.line_bytes), &self.data[self.start..self.end]);
+        report(too_long(self.line_bytes), &self.data[self.start..self.end]);
         self.skipping = true;
         (self.start, self.region, self.end) = (0, 0, 0);
     }
@@ -158,4 +176,12 @@ pub(crate) fn too_long(line_bytes: usize) -> BadLine {
         Reason::TooLong,
         format_args!("the line is over the limit ilp_line_bytes = {line_bytes}"),
     )
+}
+
+#[cfg(test)]
+impl LineBuffer {
+    /// Memory that it holds.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.data.capacity()
+    }
 }

@@ -21,19 +21,19 @@ use strandline_shard::testing::{block_on, env};
 
 type Outcomes = Rc<RefCell<VecDeque<LocalFuture<'static, Result<()>>>>>;
 
-struct Stage {
-    cx: IlpContext,
-    engine: Rc<FakeEngine>,
-    catalog: Rc<RefCell<LocalCatalog>>,
+pub(crate) struct Stage {
+    pub cx: IlpContext,
+    pub engine: Rc<FakeEngine>,
+    pub catalog: Rc<RefCell<LocalCatalog>>,
     /// What the next writes answer; when empty, they are done at once.
-    outcomes: Outcomes,
+    pub outcomes: Outcomes,
     /// Every write that was asked for.
-    written: Rc<RefCell<Vec<Row>>>,
-    writes: Rc<Cell<usize>>,
+    pub written: Rc<RefCell<Vec<Row>>>,
+    pub writes: Rc<Cell<usize>>,
     _dir: tempfile::TempDir,
 }
 
-fn stage(limits: Limits) -> Stage {
+pub(crate) fn stage(limits: Limits) -> Stage {
     let dir = tempfile::tempdir().unwrap();
     let engine = FakeEngine::new(limits);
     let catalog = Rc::<RefCell<LocalCatalog>>::default();
@@ -92,14 +92,14 @@ impl Stage {
             Box::pin(serve(server, "test", self.cx.clone(), stop)),
         )
     }
-    fn fail_next(&self, state: SqlState) {
+    pub fn fail_next(&self, state: SqlState) {
         let e = Error::new(state, "as the test wants it");
         self.outcomes
             .borrow_mut()
             .push_back(Box::pin(std::future::ready(Err(e))));
     }
     /// The next write ends when the sender is used.
-    fn hold_next(&self) -> oneshot::Sender<()> {
+    pub fn hold_next(&self) -> oneshot::Sender<()> {
         let (done, wait) = oneshot::channel();
         self.outcomes.borrow_mut().push_back(Box::pin(async move {
             let _ = wait.await;
@@ -107,7 +107,7 @@ impl Stage {
         }));
         done
     }
-    fn values(&self) -> Vec<i64> {
+    pub fn values(&self) -> Vec<i64> {
         self.written.borrow().iter().map(|r| r.ts).collect()
     }
 }
@@ -308,6 +308,102 @@ fn past_the_bound_the_socket_is_not_read() {
     ));
     assert!(sent.get() < 1 << 20, "{} bytes were read", sent.get());
     drop(held);
+}
+
+/// Thousands of writers and an engine that takes nothing: what they hold together stays within its bound, each
+/// is read a little further all the same, and all of it is written once the engine goes on.
+#[test]
+fn many_streams_share_one_bound_and_none_is_shut_out() {
+    const STREAMS: usize = 40;
+    let limits = Limits {
+        ilp_in_flight_bytes: 1 << 20,
+        ilp_in_flight_total_bytes: 1 << 20,
+        ..Limits::default()
+    };
+    let s = stage(limits);
+    let held: Vec<_> = (0..100_000).map(|_| s.hold_next()).collect();
+    let text = lines(0..20_000);
+    let mut sent = vec![Cell::new(0); STREAMS];
+    let run = async {
+        let all = sent.iter_mut().map(|sent| {
+            let (mut client, serving) = s.serve(1 << 10);
+            let text = text.as_bytes();
+            zip(serving, async move {
+                for chunk in text.chunks(512) {
+                    client.write_all(chunk).await.unwrap();
+                    sent.set(sent.get() + chunk.len());
+                }
+                client.close().await.unwrap();
+            })
+        });
+        futures_util::future::join_all(all).await;
+    };
+    let in_flight = || get(&s.cx.counters.in_flight_bytes);
+    let mut most = 0;
+    let settled = async {
+        // The writers get stuck: their turns change nothing any more.
+        let mut same = 0;
+        while same < 200 {
+            let before = in_flight();
+            for _ in 0..STREAMS {
+                futures_lite::future::yield_now().await;
+            }
+            most = most.max(in_flight());
+            same = if in_flight() == before { same + 1 } else { 0 };
+        }
+        drop(held);
+        std::future::pending::<()>().await;
+    };
+    block_on(or(run, settled));
+    // The bound, and for each its 16 KiB and the read that went over it.
+    let floor = (STREAMS as u64) * (16 + 64 << 10);
+    assert!(most <= (1 << 20) + floor, "{most} bytes in flight");
+    assert!(sent.iter().all(|s| s.get() == text.len()));
+    assert_eq!(get(&s.cx.counters.rows_total), STREAMS as u64 * 20_000);
+    assert_eq!(get(&s.cx.counters.lines_total), STREAMS as u64 * 20_000);
+    assert_eq!(in_flight(), 0);
+}
+
+#[test]
+fn a_quiet_connection_holds_next_to_nothing() {
+    let mut input = super::buffer::LineBuffer::new(1 << 20);
+    input.push(&vec![b'x'; 300 << 10]);
+    input.push(b"\nrest");
+    let whole = input.region().len();
+    input.advance(whole);
+    let before = input.memory_bytes();
+    input.rest();
+    assert_eq!(input.memory_bytes(), before, "a line has begun");
+    input.push(b"\n");
+    input.advance(usize::MAX);
+    input.rest();
+    assert_eq!(input.memory_bytes(), 0);
+    // And it goes on.
+    input.push(b"more\n");
+    assert_eq!(input.region(), b"more\n");
+
+    // Remembered series are shared out: the more streams, the fewer each keeps.
+    let parser = |streams| {
+        let catalog = LocalCatalog::default().catalog();
+        let limits = Arc::new(Limits::default());
+        let mut parser = super::parser::Parser::new(limits, IlpOptions::default(), 1, catalog);
+        let mut input = super::buffer::LineBuffer::new(1 << 20);
+        let mut catalog = LocalCatalog::default();
+        for i in 0..20_000 {
+            input.push(format!("t,entity=e{i} x=1 0\n").as_bytes());
+            while let super::parser::Step::Needs { table, columns } =
+                parser.step(&mut input, 0, &mut |_, _| {})
+            {
+                parser.install(catalog.ensure(&table, &columns));
+            }
+        }
+        assert_eq!(parser.take()[0].batch.rows(), 20_000);
+        parser.bound(streams);
+        parser.rest();
+        parser.remembered_series()
+    };
+    assert_eq!(parser(1), 20_000);
+    assert_eq!(parser(5_000), 0);
 }
 
 #[test]

@@ -14,8 +14,14 @@ pub struct IlpCounters {
     pub connections_total: AtomicU64,
     /// Connections open now.
     pub connections_open: AtomicU64,
-    /// Bytes received.
+    /// Bytes received over TCP.
     pub received_bytes: AtomicU64,
+    /// HTTP bodies of lines that are being read.
+    pub bodies_open: AtomicU64,
+    /// Lines that were read, bad ones and blank ones too.
+    pub lines_total: AtomicU64,
+    /// Bytes parsed and not durable yet.
+    pub in_flight_bytes: AtomicU64,
     /// Rows that are durable and visible.
     pub rows_total: AtomicU64,
     /// Rows that were parsed and could not be written: their table was dropped, or their shard is dead.
@@ -60,13 +66,30 @@ impl IlpCounters {
             .map(|&r| (r, self.bad[r as usize].load(Ordering::Relaxed)))
     }
 
+    /// Streams of lines that are open, 1 at least.
+    pub(crate) fn streams_open(&self) -> u64 {
+        let tcp = self.connections_open.load(Ordering::Relaxed);
+        (tcp + self.bodies_open.load(Ordering::Relaxed)).max(1)
+    }
+
+    /// Counts bad lines whose client is told.
+    #[cold]
+    pub fn count_bad(&self, reason: Reason, lines: u64) {
+        self.bad[reason as usize].fetch_add(lines, Ordering::Relaxed);
+    }
+
     /// Counts lines that the engine refused once they were parsed, and logs why if the rate allows.
     #[cold]
-    pub fn bad_rows(&self, why: &str, lines: u64, now_ns: u64, per_second: u64) {
+    pub fn bad_rows(&self, why: &str, lines: u64, peer: &str, now_ns: u64, per_second: u64) {
         let reason = Reason::Refused;
-        self.bad[reason as usize].fetch_add(lines, Ordering::Relaxed);
+        self.count_bad(reason, lines);
         if let Some(held_back) = self.window.admit(now_ns, per_second) {
-            tracing::warn!(reason = reason.name(), held_back, "bad lines: {why}");
+            tracing::warn!(
+                reason = reason.name(),
+                peer,
+                held_back,
+                "{lines} bad lines: {why}"
+            );
         }
     }
 

@@ -41,6 +41,7 @@ impl LocalCatalog {
                     family: Family::Timeseries,
                     columns: Vec::new(),
                     entity_uuid: false,
+                    options: Default::default(),
                     next_column: ColumnId::FIRST_USER,
                 });
                 self.tables.len() - 1
@@ -130,13 +131,17 @@ pub fn fuzz_entry(data: &[u8]) {
         ..Limits::default()
     });
     let (cut, lines) = data.split_first().unwrap_or((&1, &[]));
+    let options = IlpOptions {
+        store_tags: cut % 2 == 1,
+        ..IlpOptions::default()
+    };
     let mut bad = 0;
     let mut run = |size: usize| {
         bad = 0;
         LocalCatalog::default()
             .run(
                 &limits,
-                IlpOptions::default(),
+                options.clone(),
                 2,
                 lines.chunks(size.max(1)),
                 0,

@@ -192,9 +192,9 @@ fn is_decimal(text: &str) -> bool {
         && exponent.is_none_or(is_digits)
 }
 
-/// Reads the timestamp at `start`: whole nanoseconds, and where they end.
+/// Reads the whole number of a timestamp at `start`, and where it ends.
 #[inline]
-pub(crate) fn timestamp_ns(text: &[u8], start: usize) -> Option<(i64, usize)> {
+pub(crate) fn whole_number(text: &[u8], start: usize) -> Option<(i64, usize)> {
     let negative = text.get(start) == Some(&b'-');
     let first = start + usize::from(negative);
     let (value, end) = digits(text, first, 0);
@@ -207,7 +207,7 @@ pub(crate) fn timestamp_ns(text: &[u8], start: usize) -> Option<(i64, usize)> {
     } else {
         i64::try_from(value).ok()
     };
-    signed.map(|ns| (ns, end))
+    signed.map(|time| (time, end))
 }
 
 #[cfg(test)]
@@ -272,18 +272,18 @@ mod tests {
 
     #[test]
     fn times() {
-        assert_eq!(timestamp_ns(b"-1 ", 0), Some((-1, 2)));
+        assert_eq!(whole_number(b"-1 ", 0), Some((-1, 2)));
         assert_eq!(
-            timestamp_ns(b"9223372036854775807\n", 0),
+            whole_number(b"9223372036854775807\n", 0),
             Some((i64::MAX, 19))
         );
         assert_eq!(
-            timestamp_ns(b"-9223372036854775808\n", 0),
+            whole_number(b"-9223372036854775808\n", 0),
             Some((i64::MIN, 20))
         );
-        assert_eq!(timestamp_ns(b"9223372036854775808\n", 0), None);
-        assert_eq!(timestamp_ns(b"99999999999999999999\n", 0), None);
-        assert_eq!(timestamp_ns(b"-\n", 0), None);
+        assert_eq!(whole_number(b"9223372036854775808\n", 0), None);
+        assert_eq!(whole_number(b"99999999999999999999\n", 0), None);
+        assert_eq!(whole_number(b"-\n", 0), None);
     }
 
     proptest! {

@@ -3,9 +3,10 @@
 
 use super::local::LocalCatalog;
 use super::parser::IlpOptions;
+use super::precision::Precision;
 use std::collections::BTreeMap;
 use strandline_core::limits::Limits;
-use strandline_core::schema::{ColumnSpec, Family, Fill, Label, TableDef};
+use strandline_core::schema::{ColumnDef, ColumnSpec, Family, Fill, Label, TableDef};
 use strandline_core::value::Value;
 
 /// A row that is stored.
@@ -328,11 +329,14 @@ fn row(
     {
         return Err(());
     }
-    let entities: Vec<_> = tokens
+    let entity_tag = def
+        .as_ref()
+        .and_then(|d| d.options.entity_tag.clone())
+        .unwrap_or(options.entity_tag.clone());
+    let (entities, others): (Vec<_>, Vec<_>) = tokens
         .tags
         .iter()
-        .filter(|(name, _)| *name == options.entity_tag.as_bytes())
-        .collect();
+        .partition(|(name, _)| *name == entity_tag.as_bytes());
     let [(_, entity)] = entities.as_slice() else {
         return Err(());
     };
@@ -352,57 +356,60 @@ fn row(
     let ts = match &tokens.time {
         None => now_ms,
         Some(t) => {
-            let ms = nanoseconds(t).ok_or(())?.div_euclid(1_000_000);
+            let time = i128::from(nanoseconds(t).ok_or(())?);
+            let ms = match options.precision {
+                Precision::Nanoseconds => time.div_euclid(1_000_000),
+                Precision::Microseconds => time.div_euclid(1_000),
+                Precision::Milliseconds => time,
+                Precision::Seconds => time * 1_000,
+                Precision::Minutes => time * 60_000,
+                Precision::Hours => time * 3_600_000,
+            };
             if !(0..9_223_372_036_854).contains(&ms) {
                 return Err(());
             }
-            ms
+            ms as i64
         }
     };
+    if options.store_tags && tokens.tags.len() as u64 > limits.ilp_fields {
+        return Err(());
+    }
     if tokens.fields.len() as u64 > limits.ilp_fields {
         return Err(());
     }
     let mut cells = BTreeMap::new();
-    for (name, value) in &tokens.tags {
+    let mut missing: Vec<ColumnSpec> = Vec::new();
+    for (name, value) in others {
         let column = def
             .as_ref()
             .and_then(|d| d.column(std::str::from_utf8(name).ok()?));
-        if let Some(column) = column
-            && column.declared
-            && let Label::Text { max_chars } = column.label
-        {
-            let value = text(value)?;
-            if max_chars.is_some_and(|n| value.chars().count() > n as usize) {
-                return Err(());
-            }
-            cells.insert(column.name.clone(), Value::str(value));
+        let takes_text = |c: &&ColumnDef| c.declared && matches!(c.label, Label::Text { .. });
+        if !options.store_tags && column.filter(takes_text).is_none() {
+            continue;
         }
-    }
-    let mut missing: Vec<ColumnSpec> = Vec::new();
-    for (name, raw) in &tokens.fields {
-        let name = text(name)?;
-        if name.len() > 127 || name == "entity" || name == "ts" || name.starts_with('$') {
+        let (name, value) = (text(name)?, text(value)?);
+        match column.map(|c| c.label) {
+            Some(Label::Text { max_chars })
+                if max_chars.is_none_or(|n| value.chars().count() <= n as usize) => {}
+            Some(_) => return Err(()),
+            None => want(&mut missing, &name, Label::TEXT)?,
+        }
+        if value.len() as u64 > limits.text_bytes {
             return Err(());
         }
+        cells.insert(name, Value::str(value));
+    }
+    for (name, raw) in &tokens.fields {
+        let name = text(name)?;
+        is_free(&name)?;
         let (value, label) = value(raw).flatten().ok_or(())?;
         if let Value::Str(s) = &value
             && s.len() as u64 > limits.text_bytes
         {
             return Err(());
         }
-        let known = def.as_ref().and_then(|d| d.column(&name));
         if !fits(def.as_deref(), &name, &value, label)? {
-            match missing.iter_mut().find(|c| c.name == name) {
-                Some(there) if there.label.kind() != label.kind() => return Err(()),
-                Some(there) if width(label) > width(there.label) => there.label = label,
-                Some(_) => {}
-                None => missing.push(ColumnSpec {
-                    name: known.map_or(&name, |c| &c.name).clone(),
-                    label,
-                    fill: Fill::None,
-                    declared: false,
-                }),
-            }
+            want(&mut missing, &name, label)?;
         }
         cells.insert(name, value);
     }
@@ -415,6 +422,29 @@ fn row(
         ts,
         cells,
     })
+}
+
+/// Whether a channel may have the name.
+fn is_free(name: &str) -> Result<(), ()> {
+    let taken = name.len() > 127 || name == "entity" || name == "ts" || name.starts_with('$');
+    if taken { Err(()) } else { Ok(()) }
+}
+
+/// Notes that a line needs a channel of at least this label.
+fn want(missing: &mut Vec<ColumnSpec>, name: &str, label: Label) -> Result<(), ()> {
+    is_free(name)?;
+    match missing.iter_mut().find(|c| c.name == name) {
+        Some(there) if there.label.kind() != label.kind() => return Err(()),
+        Some(there) if width(label) > width(there.label) => there.label = label,
+        Some(_) => {}
+        None => missing.push(ColumnSpec {
+            name: name.to_owned(),
+            label,
+            fill: Fill::None,
+            declared: false,
+        }),
+    }
+    Ok(())
 }
 
 fn width(label: Label) -> u8 {

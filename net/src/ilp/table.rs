@@ -12,6 +12,9 @@ use strandline_core::routing::hash64;
 use strandline_core::schema::{Label, TableDef};
 use strandline_core::stream::batch::{StreamBatch, StreamBatchBuilder};
 
+/// Bytes of a name that are compared as one word.
+const HEAD_BYTES: usize = size_of::<u128>();
+
 /// Stands for "no field" and "no series".
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -20,12 +23,29 @@ pub(crate) const NONE: u32 = u32::MAX;
 pub(crate) struct Field {
     /// Escaped name and `=`.
     pub raw: Box<[u8]>,
+    /// The first bytes of `raw`, and ones where they are: most names are compared by one word.
+    head: u128,
+    mask: u128,
     /// Its place in the table's columns.
     pub column: usize,
     /// Takes every finite number as it is.
     pub is_double: bool,
     /// The field that followed it last time.
     pub next: u32,
+}
+
+impl Field {
+    /// Whether `text` begins with it.
+    #[inline]
+    pub fn begins(&self, text: &[u8]) -> bool {
+        match text.first_chunk() {
+            Some(first) => {
+                (u128::from_le_bytes(*first) ^ self.head) & self.mask == 0
+                    && (self.raw.len() <= HEAD_BYTES || text.starts_with(&self.raw))
+            }
+            None => text.starts_with(&self.raw),
+        }
+    }
 }
 
 /// One shard's batch of one table.
@@ -56,13 +76,6 @@ pub(crate) struct KeptNumber {
     number: u32,
 }
 
-/// A value of a line that is good.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Cell<'a> {
-    Number(f64),
-    Text(&'a str),
-}
-
 impl Table {
     pub fn new(def: Arc<TableDef>, shards: u16) -> Self {
         Table {
@@ -91,8 +104,15 @@ impl Table {
     /// Makes the field of a column that the table has.
     pub fn add(&mut self, raw: &[u8], column: usize) -> u32 {
         let number = self.fields.len() as u32;
+        let mut head = [0; HEAD_BYTES];
+        let mut mask = [0; HEAD_BYTES];
+        for (i, &b) in raw.iter().take(HEAD_BYTES).enumerate() {
+            (head[i], mask[i]) = (b, u8::MAX);
+        }
         self.fields.push(Field {
             raw: raw.into(),
+            head: u128::from_le_bytes(head),
+            mask: u128::from_le_bytes(mask),
             column,
             is_double: self.def.columns[column].label == Label::Double,
             next: NONE,
@@ -103,7 +123,7 @@ impl Table {
         number
     }
 
-    /// Starts a row.
+    /// Starts a row, and takes its cells.
     #[inline]
     pub fn begin_row(
         &mut self,
@@ -112,7 +132,7 @@ impl Table {
         entity: &str,
         hash: u64,
         ts: i64,
-    ) {
+    ) -> Row<'_> {
         let rows = &mut self.shards[usize::from(shard.0)];
         if kept.generation != rows.generation {
             *kept = KeptNumber {
@@ -121,27 +141,19 @@ impl Table {
             };
         }
         rows.builder.begin_row_of(kept.number, ts);
+        Row {
+            rows,
+            fields: &self.fields,
+            def: &self.def,
+        }
     }
 
-    /// Puts a cell into the row begun last on this shard.
-    #[inline]
-    pub fn push(&mut self, shard: ShardId, field: u32, cell: Cell<'_>) {
-        let rows = &mut self.shards[usize::from(shard.0)];
-        let slot = match rows.slots.get(field as usize) {
-            Some(&slot) if slot > 0 => slot as usize - 1,
-            _ => {
-                let column = &self.def.columns[self.fields[field as usize].column];
-                let slot = rows.builder.slot(column.id, column.label.kind());
-                if rows.slots.len() <= field as usize {
-                    rows.slots.resize(field as usize + 1, 0);
-                }
-                rows.slots[field as usize] = slot as u32 + 1;
-                slot
+    /// Gives memory back that only a large batch needs.
+    pub fn rest(&mut self) {
+        for rows in &mut self.shards {
+            if rows.builder.is_empty() {
+                rows.builder = StreamBatchBuilder::default();
             }
-        };
-        match cell {
-            Cell::Number(value) => rows.builder.push_f64(slot, value),
-            Cell::Text(value) => rows.builder.push_str(slot, value),
         }
     }
 
@@ -159,6 +171,48 @@ impl Table {
                 batch: rows.builder.finish(),
             });
         }
+    }
+}
+
+/// A row that has begun.
+pub(crate) struct Row<'a> {
+    rows: &'a mut ShardRows,
+    fields: &'a [Field],
+    def: &'a TableDef,
+}
+
+impl Row<'_> {
+    #[inline]
+    fn slot(&mut self, field: u32) -> usize {
+        match self.rows.slots.get(field as usize) {
+            Some(&slot) if slot > 0 => slot as usize - 1,
+            _ => self.new_slot(field),
+        }
+    }
+
+    #[cold]
+    fn new_slot(&mut self, field: u32) -> usize {
+        let column = &self.def.columns[self.fields[field as usize].column];
+        let slot = self.rows.builder.slot(column.id, column.label.kind());
+        let slots = &mut self.rows.slots;
+        if slots.len() <= field as usize {
+            slots.resize(field as usize + 1, 0);
+        }
+        slots[field as usize] = slot as u32 + 1;
+        slot
+    }
+
+    /// A number of a field; of two the later counts.
+    #[inline]
+    pub fn number(&mut self, field: u32, value: f64) {
+        let slot = self.slot(field);
+        self.rows.builder.push_f64(slot, value);
+    }
+
+    /// Text of a field; of two the later counts.
+    pub fn text(&mut self, field: u32, value: &str) {
+        let slot = self.slot(field);
+        self.rows.builder.push_str(slot, value);
     }
 }
 
@@ -190,22 +244,57 @@ pub(crate) struct Series {
 }
 
 /// The series of a connection, within a bound: past it, all are forgotten.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SeriesCache {
     arena: Vec<u8>,
     pub list: Vec<Series>,
     by_raw: HashTable<u32>,
+    max_series: usize,
+    max_arena_bytes: usize,
 }
 
-/// A connection remembers this many series and this many bytes of them.
+/// A connection remembers this many series and this many bytes of them…
 const MAX_SERIES: usize = 65_536;
 const MAX_ARENA_BYTES: usize = 16 << 20;
+/// …and thousands of them share this (at about 150 bytes a series, 80 MiB and 64 MiB)…
+const ALL_SERIES: u64 = 512 << 10;
+const ALL_ARENA_BYTES: u64 = 64 << 20;
+/// …down to this each.
+const MIN_SERIES: usize = 64;
+const MIN_ARENA_BYTES: usize = 8 << 10;
+
+impl Default for SeriesCache {
+    fn default() -> Self {
+        SeriesCache {
+            arena: Vec::new(),
+            list: Vec::new(),
+            by_raw: HashTable::new(),
+            max_series: MAX_SERIES,
+            max_arena_bytes: MAX_ARENA_BYTES,
+        }
+    }
+}
 
 impl SeriesCache {
     pub fn clear(&mut self) {
         self.arena.clear();
         self.list.clear();
         self.by_raw.clear();
+    }
+
+    /// Takes its share among so many streams, and gives back what is over it.
+    pub fn bound(&mut self, streams: u64) {
+        let share = |all: u64| usize::try_from(all / streams.max(1)).unwrap_or(usize::MAX);
+        self.max_series = share(ALL_SERIES).clamp(MIN_SERIES, MAX_SERIES);
+        self.max_arena_bytes = share(ALL_ARENA_BYTES).clamp(MIN_ARENA_BYTES, MAX_ARENA_BYTES);
+        // Room counts too: a vector grows to twice what it holds.
+        if self.list.capacity() > self.max_series * 2
+            || self.arena.capacity() > self.max_arena_bytes * 2
+        {
+            self.arena = Vec::new();
+            self.list = Vec::new();
+            self.by_raw = HashTable::new();
+        }
     }
 
     fn raw(&self, series: &Series) -> &[u8] {
@@ -228,7 +317,8 @@ impl SeriesCache {
 
     /// Remembers a series. `series.raw` is set here.
     pub fn add(&mut self, raw: &[u8], mut series: Series) -> u32 {
-        if self.list.len() >= MAX_SERIES || self.arena.len() + raw.len() > MAX_ARENA_BYTES {
+        if self.list.len() >= self.max_series || self.arena.len() + raw.len() > self.max_arena_bytes
+        {
             self.clear();
         }
         let start = self.arena.len();

@@ -35,12 +35,13 @@ pub fn table(id: u32, name: &str, family: Family, columns: &[(&str, Label, bool)
             })
             .collect(),
         entity_uuid: false,
+        options: Default::default(),
         next_column: ColumnId(64 + columns.len() as u32),
     }
 }
 
 /// `typed` declares every label, `loose` has the same from line protocol, `ids` wants UUIDs, `reg` is a
-/// rows table.
+/// rows table, `tagged` has its entity in the tag `zone`.
 fn catalog() -> LocalCatalog {
     let label_columns = |declared| {
         [
@@ -54,11 +55,14 @@ fn catalog() -> LocalCatalog {
     };
     let mut ids = table(3, "ids", Family::Timeseries, &[("d", Label::Double, true)]);
     ids.entity_uuid = true;
+    let mut tagged = table(5, "tagged", Family::Timeseries, &label_columns(false));
+    tagged.options.entity_tag = Some("zone".into());
     LocalCatalog::new(vec![
         table(1, "typed", Family::Timeseries, &label_columns(true)),
         table(2, "loose", Family::Timeseries, &label_columns(false)),
         ids,
         table(4, "reg", Family::Rows, &[("d", Label::Double, true)]),
+        tagged,
     ])
 }
 
@@ -104,11 +108,15 @@ struct Outcome {
 }
 
 fn parse(input: &[u8], chunk: usize, shards: u16) -> Outcome {
+    parse_with(IlpOptions::default(), input, chunk, shards)
+}
+
+fn parse_with(options: IlpOptions, input: &[u8], chunk: usize, shards: u16) -> Outcome {
     let mut catalog = catalog();
     let (mut bad, mut bad_lines) = (Vec::new(), Vec::new());
     let writes: Vec<ShardWrite> = catalog.run(
         &limits(),
-        IlpOptions::default(),
+        options,
         shards,
         input.chunks(chunk.max(1)),
         NOW,
@@ -134,7 +142,11 @@ fn parse(input: &[u8], chunk: usize, shards: u16) -> Outcome {
 
 /// `table entity ts name=value …`, or `bad: reason`.
 fn shown(line: &str) -> String {
-    let out = parse(format!("{line}\n").as_bytes(), usize::MAX, 1);
+    shown_with(IlpOptions::default(), line)
+}
+
+fn shown_with(options: IlpOptions, line: &str) -> String {
+    let out = parse_with(options, format!("{line}\n").as_bytes(), usize::MAX, 1);
     match (&out.rows[..], &out.bad[..]) {
         ([], []) => "nothing".into(),
         ([], [(reason, _)]) => format!("bad: {}", reason.name()),
@@ -410,6 +422,7 @@ fn another_tag_can_name_the_entity() {
     let mut bad = 0;
     let options = IlpOptions {
         entity_tag: "hostname".into(),
+        ..IlpOptions::default()
     };
     let input: &[u8] = b"cpu,hostname=h1,region=r u=5 0\ncpu,entity=h2 u=5 0\n";
     let writes = catalog.run(&limits(), options, 1, [input], NOW, &mut |_, _| bad += 1);
@@ -418,6 +431,164 @@ fn another_tag_can_name_the_entity() {
         rows_of(&catalog, writes[0].table, &writes[0].batch)[0].entity,
         "h1"
     );
+}
+
+#[test]
+fn a_table_s_own_entity_tag_stands_over_the_listener_s() {
+    for (line, expect) in [
+        ("tagged,zone=z d=1 0", "tagged z 0 d=1"),
+        ("tagged,zone=z,entity=a d=1 0", "tagged z 0 d=1"),
+        ("tagged,entity=a d=1 0", "bad: entity"),
+        ("tagged,zone=z,zone=y d=1 0", "bad: entity"),
+        ("t,zone=z,entity=a x=1 0", "t a 0 x=1"),
+    ] {
+        assert_eq!(shown(line), expect, "{line}");
+    }
+    // The catalog has changed meanwhile: what was remembered of the table no longer holds.
+    let mut parser = parser::Parser::new(limits(), IlpOptions::default(), 1, catalog().catalog());
+    let mut input = buffer::LineBuffer::new(1024);
+    let mut changed = catalog().catalog().table("typed").unwrap().as_ref().clone();
+    let mut bad_lines = Vec::new();
+    let mut step = |parser: &mut parser::Parser| {
+        input.push(b"typed,entity=a,zone=z i=1i 0\n");
+        let mut report = |e: &BadLine, _: &[u8]| bad_lines.push(e.reason);
+        let step = parser.step(&mut input, NOW, &mut report);
+        assert!(matches!(step, parser::Step::Drained), "{step:?}");
+        parser.take()
+    };
+    let entity = |writes: Vec<ShardWrite>| writes[0].batch.entities.get(0).to_owned();
+    assert_eq!(entity(step(&mut parser)), "a");
+    for (version, tag, expect) in [(2, Some("zone"), "z"), (3, None, "a")] {
+        changed.options.entity_tag = tag.map(Into::into);
+        let tables = [Arc::new(changed.clone())];
+        parser.sync(&Arc::new(strandline_core::schema::Catalog::new(
+            version, tables,
+        )));
+        assert_eq!(entity(step(&mut parser)), expect);
+    }
+    assert_eq!(bad_lines, []);
+}
+
+#[test]
+fn tags_become_channels_where_they_are_stored() {
+    let options = || IlpOptions {
+        store_tags: true,
+        ..IlpOptions::default()
+    };
+    for (line, expect) in [
+        (
+            "t,region=r\\ 1,entity=a,zone=z x=1 0",
+            "t a 0 region=\"r 1\" x=1 zone=\"z\"",
+        ),
+        ("t,region=r,entity=a region=\"s\" 0", "t a 0 region=\"s\""),
+        ("t,region=r,entity=a region=1 0", "bad: type"),
+        (
+            "t,region=r,region=s,entity=a x=1 0",
+            "t a 0 region=\"s\" x=1",
+        ),
+        ("loose,s=tag,entity=a i=1i 0", "loose a 0 i=1 s=\"tag\""),
+        (
+            "loose,new=tag,entity=a i=1i,z=2 0",
+            "loose a 0 i=1 new=\"tag\" z=2",
+        ),
+        ("loose,i=1,entity=a d=1 0", "bad: type"),
+        ("typed,v=long,entity=a d=1 0", "bad: value"),
+        ("tagged,zone=z,d=1 i=1i 0", "bad: type"),
+        ("tagged,zone=z,entity=a i=1i 0", "bad: reserved"),
+        ("t,entity=a,ts=5 x=1 0", "bad: reserved"),
+        ("t,entity=a,$x=5 x=1 0", "bad: reserved"),
+        (
+            "t,entity=a,a=1,b=1,c=1,d=1,e=1,f=1,g=1,h=1,i=1,j=1,k=1,l=1 x=1 0",
+            "bad: too_long",
+        ),
+    ] {
+        assert_eq!(shown_with(options(), line), expect, "{line}");
+    }
+    // The second line of a series whose first brought the channel; and what SQL refused stays bad.
+    let input =
+        b"t,entity=a,r=1 x=1 0\nt,entity=a,r=1 x=2 0\nt,entity=a,r=2 x=3 0\nt,entity=a x=4 0\n";
+    let out = parse_with(options(), input, 7, 1);
+    let tags: Vec<_> = out.rows.iter().map(|r| r.cells.get("r").cloned()).collect();
+    let text = |t| Some(Value::str(t));
+    assert_eq!(tags, [text("1"), text("1"), text("2"), None]);
+    let channel = out
+        .catalog
+        .catalog()
+        .table("t")
+        .unwrap()
+        .column("r")
+        .cloned();
+    assert_eq!(
+        channel.map(|c| (c.label, c.declared)),
+        Some((Label::TEXT, false))
+    );
+}
+
+#[test]
+fn a_refused_tag_is_never_left_away_in_silence() {
+    let options = IlpOptions {
+        store_tags: true,
+        ..IlpOptions::default()
+    };
+    let mut parser = parser::Parser::new(limits(), options, 1, catalog().catalog());
+    let mut input = buffer::LineBuffer::new(1024);
+    let line = b"loose,entity=a,region=r d=1 0\n";
+    input.push(&[&line[..], line].concat());
+    let mut bad = Vec::new();
+    loop {
+        let mut report = |e: &BadLine, _: &[u8]| bad.push((e.reason, e.line));
+        match parser.step(&mut input, NOW, &mut report) {
+            parser::Step::Needs { table, columns } => {
+                assert_eq!(
+                    (table.as_str(), columns[0].name.as_str()),
+                    ("loose", "region")
+                );
+                parser.refuse("columns is reached");
+            }
+            parser::Step::Drained => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(bad, [(Reason::Refused, 1), (Reason::Refused, 2)]);
+    assert_eq!(parser.rows(), 0);
+}
+
+#[test]
+fn bad_lines_know_their_numbers() {
+    let text = "t,entity=a x=1 0\n\n# c\nbad\nt,entity=a s=\"one\ntwo\" 0\nbad 2\n".to_owned()
+        + &"x".repeat(3000)
+        + "\nbad 3\n";
+    for chunk in [1, 50, usize::MAX] {
+        let mut lines = Vec::new();
+        let mut catalog = catalog();
+        catalog.run(
+            &limits(),
+            IlpOptions::default(),
+            1,
+            text.as_bytes().chunks(chunk.min(text.len())),
+            NOW,
+            &mut |e, _| lines.push(e.line),
+        );
+        assert_eq!(lines, [4, 7, 8, 9], "{chunk}");
+    }
+}
+
+#[test]
+fn times_have_the_unit_that_was_asked_for() {
+    for (precision, expect) in [
+        (Precision::Nanoseconds, "t a 1 x=1"),
+        (Precision::Microseconds, "t a 1500 x=1"),
+        (Precision::Milliseconds, "t a 1500000 x=1"),
+        (Precision::Seconds, "t a 1500000000 x=1"),
+        (Precision::Minutes, "t a 90000000000 x=1"),
+        (Precision::Hours, "t a 5400000000000 x=1"),
+    ] {
+        let options = IlpOptions {
+            precision,
+            ..IlpOptions::default()
+        };
+        assert_eq!(shown_with(options, "t,entity=a x=1 1500000"), expect);
+    }
 }
 
 #[test]
@@ -454,12 +625,13 @@ fn field_value() -> impl Strategy<Value = String> {
 
 fn line_text() -> impl Strategy<Value = String> {
     let table = prop::sample::select(vec![
-        "t", "u", "typed", "loose", "ids", "reg", "pg_t", "$t", r"a\ b", "",
+        "t", "u", "typed", "loose", "ids", "reg", "tagged", "pg_t", "$t", r"a\ b", "",
     ]);
     let entity = prop_oneof![
         8 => prop::sample::select(vec![
             ",entity=a", ",entity=b", ",entity=c", r",entity=a\ b\\", "", ",entity=",
             ",entity=019f31db000040008000000000000abc", ",host=h,entity=a,s=tag", ",s=x,entity=b",
+            ",zone=a,entity=b", ",zone=a,host=h", ",entity=a,x=1", ",entity=a,d=1,y=2",
         ]).prop_map(String::from),
         1 => r",entity=[a-c\\]{1,3}",
     ];
@@ -501,6 +673,25 @@ fn interesting_byte() -> impl Strategy<Value = u8> {
     prop_oneof![4 => prop::sample::select(b"\n\r\\\",= \"\"#\0ti-.0\xff".to_vec()), 1 => any::<u8>()]
 }
 
+fn options() -> impl Strategy<Value = IlpOptions> {
+    let precision = prop_oneof![
+        4 => Just(Precision::Nanoseconds),
+        1 => prop::sample::select(vec![
+            Precision::Microseconds,
+            Precision::Milliseconds,
+            Precision::Seconds,
+            Precision::Minutes,
+            Precision::Hours,
+        ]),
+    ];
+    let tag = prop::sample::select(vec!["entity", "entity", "host"]);
+    (any::<bool>(), precision, tag).prop_map(|(store_tags, precision, tag)| IlpOptions {
+        entity_tag: tag.into(),
+        store_tags,
+        precision,
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
@@ -510,11 +701,12 @@ proptest! {
         edits in prop::collection::vec((any::<usize>(), any::<u8>(), interesting_byte()), 0..6),
         chunk in prop_oneof![Just(1usize), 2usize..40, Just(usize::MAX)],
         shards in 1u16..4,
+        options in options(),
     ) {
         let input = mutate(lines.concat().into_bytes(), &edits);
         let mut plain_catalog = catalog();
-        let (expected, bad) = reference::run(&mut plain_catalog, &limits(), &IlpOptions::default(), &input, NOW);
-        let got = parse(&input, chunk, shards);
+        let (expected, bad) = reference::run(&mut plain_catalog, &limits(), &options, &input, NOW);
+        let got = parse_with(options, &input, chunk, shards);
         let shown = |lines: &[Vec<u8>]| {
             let cut = |l: &Vec<u8>| String::from_utf8_lossy(&l[..l.len().min(100)]).into_owned();
             lines.iter().map(cut).collect::<Vec<_>>()
@@ -524,7 +716,7 @@ proptest! {
         prop_assert_eq!(&*got.catalog.catalog(), &*plain_catalog.catalog());
         prop_assert_eq!(got.rows.len(), expected.len());
         for shard in 0..shards {
-            for table in ["t", "u", "typed", "loose", "ids", "a b"] {
+            for table in ["t", "u", "typed", "loose", "ids", "tagged", "a b"] {
                 let of = |r: &&Row| r.table == table && shard_of_entity(&r.entity, shards).0 == shard;
                 let got: Vec<_> = got.rows.iter().filter(of).collect();
                 let expected: Vec<_> = expected.iter().filter(of).collect();

@@ -244,7 +244,7 @@ fn is_line(line: &[u8]) -> bool {
         }
     }
     at = skip_spaces(line, at);
-    if let Some((_, end)) = super::number::timestamp_ns(line, at) {
+    if let Some((_, end)) = super::number::whole_number(line, at) {
         at = skip_spaces(line, end);
     }
     line_end(line, at).is_some()

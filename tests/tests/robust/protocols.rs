@@ -12,7 +12,7 @@ use strandline_core::stream::batch::BatchCells;
 use strandline_core::value::Value;
 use strandline_net::http::head::{Taken, take};
 use strandline_net::ilp::local::LocalCatalog;
-use strandline_net::ilp::{IlpOptions, fuzz_entry};
+use strandline_net::ilp::{IlpOptions, Precision, fuzz_entry};
 
 const NOW: i64 = 1_767_225_600_123;
 
@@ -105,6 +105,7 @@ fn catalog() -> LocalCatalog {
             family,
             columns: columns.collect(),
             entity_uuid,
+            options: Default::default(),
             next_column: ColumnId(70),
         }
     };
@@ -116,10 +117,21 @@ fn catalog() -> LocalCatalog {
     ])
 }
 
-/// The first byte of an input says in which pieces the rest comes.
+/// The first byte of an input says in which pieces the rest comes, and what the listener was told.
 fn lines(input: &[u8]) -> Outcome {
     fuzz_entry(input);
-    let (pieces, text) = input.split_first().unwrap_or((&0, &[]));
+    let (first, text) = input.split_first().unwrap_or((&0, &[]));
+    let pieces = first % 32;
+    let options = IlpOptions {
+        store_tags: first & 32 > 0,
+        precision: [
+            Precision::Nanoseconds,
+            Precision::Milliseconds,
+            Precision::Seconds,
+            Precision::Hours,
+        ][usize::from(first >> 6)],
+        ..IlpOptions::default()
+    };
     let limits = Arc::new(Limits {
         ilp_line_bytes: 1024,
         ilp_fields: 12,
@@ -128,31 +140,18 @@ fn lines(input: &[u8]) -> Outcome {
     });
     let shards = 2;
     let mut plain_catalog = catalog();
-    let (expected, expected_bad) = reference::run(
-        &mut plain_catalog,
-        &limits,
-        &IlpOptions::default(),
-        text,
-        NOW,
-    );
+    let (expected, expected_bad) = reference::run(&mut plain_catalog, &limits, &options, text, NOW);
     let mut fast_catalog = catalog();
     let (mut bad, mut reasons) = (Vec::new(), Vec::new());
     let chunks = text.chunks(match pieces {
         0 => usize::MAX,
-        n => usize::from(*n),
+        n => usize::from(n),
     });
-    let writes = fast_catalog.run(
-        &limits,
-        IlpOptions::default(),
-        shards,
-        chunks,
-        NOW,
-        &mut |e, line| {
-            // A line that is too long may be reported before all of it has come.
-            bad.push(line[..line.len().min(100)].to_vec());
-            reasons.push(e.reason.name());
-        },
-    );
+    let writes = fast_catalog.run(&limits, options, shards, chunks, NOW, &mut |e, line| {
+        // A line that is too long may be reported before all of it has come.
+        bad.push(line[..line.len().min(100)].to_vec());
+        reasons.push(e.reason.name());
+    });
     let mut rows: BTreeMap<(String, u16), Vec<Row>> = BTreeMap::new();
     for w in &writes {
         let def = fast_catalog
@@ -217,7 +216,7 @@ fn line_protocol() {
     let inputs = LINES.iter().copied().chain([whole.as_str()]);
     let corpus = inputs
         .zip(0u8..)
-        .map(|(text, n)| [&[n % 5], text.as_bytes()].concat());
+        .map(|(text, n)| [&[n % 5 + (n % 8) * 32], text.as_bytes()].concat());
     Target {
         name: "line protocol",
         corpus: corpus.collect(),
