@@ -1,9 +1,10 @@
 //! What must hold with nobody writing: everything anybody saw is there and nothing else, every kind of read
 //! agrees with every other and with the model, replicas catch up, and a snapshot is one consistent cut.
 
+use crate::questions::{Hints, question};
+use crate::reference::{self, Answered};
 use crate::sim::client::{Replica, Run, compare};
 use crate::sim::model::rows::Seen;
-use crate::sim::model::stream::Answered;
 use crate::sim::model::{Check, Snapshot};
 use crate::sim::reads::{
     self, Db, STREAM, TABLE, count_rows, feed_after, read_row, read_rows, table,
@@ -165,16 +166,16 @@ async fn check_stream(
         let mut model = run.model.borrow_mut();
         let stream = model.stream(def.id);
         stream.check_all(all, channels, settle)?;
-        stream.contents(&stream.parts_in(all, None)?)
+        stream.contents_behind(&stream.parts_in(all, None)?, &stream.certain())
     };
     if channels.is_empty() {
         return Ok(());
     }
     let rng = &run.world.rng;
-    let times: Vec<i64> = all.iter().map(|r| r.1).collect();
+    let hints = Hints::of(&contents);
     for _ in 0..4 {
         let of = (!rng.one_in(3)).then(|| {
-            let names: Vec<&String> = contents.keys().collect();
+            let names: Vec<&String> = contents.entities.keys().collect();
             let mut some: Vec<String> = names
                 .iter()
                 .filter(|_| rng.one_in(3))
@@ -186,8 +187,8 @@ async fn check_stream(
             }
             some
         });
-        let query = reads::query(rng, def, of, &times);
-        let found = query.ask(db).await.map_err(text)?;
+        let query = question(rng, def, of, &hints);
+        let found = reads::ask(db, &query).await.map_err(text)?;
         compare(&query, &found, &contents)?;
     }
     Ok(())
@@ -213,9 +214,8 @@ pub async fn check_cut(run: Rc<Run>, db: Db, snapshot: Snapshot) -> Check {
                 let stream = model.stream(def.id);
                 let parts = stream.parts_in(&all, None)?;
                 let stored = reads::channels(&def);
-                let expected =
-                    crate::sim::model::stream::unfilled(&stream.contents(&parts), &stored);
-                crate::sim::model::stream::same("the cut's rows", &all, &expected)?;
+                let expected = reference::stored(&stream.contents(&parts), &stored);
+                reference::same("the cut's rows", &all, &expected)?;
                 moment = moment.max(stream.sent_in(&parts, snapshot.acked)?);
                 streams.push((def.id, parts));
                 debug_assert_eq!(channels, stored);

@@ -1,9 +1,10 @@
 //! Clients: what they write, what they read while others write, and what must hold of every answer.
 
+use crate::questions::{Hints, Question, question};
+use crate::reference::{self, Answered, Contents, Fragment};
 use crate::sim::model::rows::{Seen, What};
-use crate::sim::model::stream::{self, Fragment};
 use crate::sim::model::{Check, Model, Snapshot};
-use crate::sim::reads::{self, Db, Query, TABLE, feed_after, read_row, read_rows, spec, table};
+use crate::sim::reads::{self, Db, TABLE, feed_after, read_row, read_rows, spec, table};
 use crate::sim::run::{Coverage, Plan};
 use crate::sim::world::World;
 use std::cell::{Cell, RefCell};
@@ -519,12 +520,14 @@ impl Client {
         if own && certain && !self.run.world.rng.one_in(3) {
             // Nobody else writes it: the answer is known to the last cell.
             let mut contents = self.run.model.borrow_mut().stream(def.id).contents(&before);
-            contents.retain(|e, _| *e == entity);
-            let times: Vec<i64> = contents.values().flat_map(|r| r.keys().copied()).collect();
-            let of = Some(vec![entity]);
-            let query = reads::query(&self.run.world.rng, &def, of, &times);
-            self.run.met(|c| c.exact_reads += 1);
-            match query.ask(&self.db).await {
+            contents.entities.retain(|e, _| *e == entity);
+            let (of, hints) = (Some(vec![entity]), Hints::of(&contents));
+            let query = question(&self.run.world.rng, &def, of, &hints);
+            self.run.met(|c| {
+                c.exact_reads += 1;
+                c.dedup_reads += u64::from(def.options.dedup);
+            });
+            match reads::ask(&self.db, &query).await {
                 Ok(found) => self.run.note(compare(&query, &found, &contents)),
                 Err(e) => self.run.read_failed("a query", &e),
             }
@@ -630,12 +633,8 @@ impl Client {
     }
 }
 
-/// An answer against the slow way.
-pub fn compare(query: &Query, found: &[stream::Answered], contents: &stream::Contents) -> Check {
-    let expected = match query {
-        Query::Scan(q) => stream::scan(contents, q),
-        Query::Latest(q) => stream::latest(contents, q),
-        Query::Aggregate(q) => stream::aggregate(contents, q),
-    };
-    stream::same(&format!("{query:?}"), found, &expected)
+/// An answer against the reference.
+pub fn compare(question: &Question, found: &[Answered], contents: &Contents) -> Check {
+    let expected = question.expected(contents);
+    reference::same(&format!("{question:?}"), found, &expected)
 }

@@ -1,17 +1,19 @@
-//! Reads through the engine, in a shape that can be compared; and queries made up from a seed.
+//! Reads through the engine, in a shape that can be compared.
 
+use crate::questions::{Question, reads};
+use crate::reference::Answered;
 use crate::sim::model::rows::Seen;
-use crate::sim::model::stream::{Answered, COMPARE};
-use crate::sim::world::Rng;
 use std::rc::Rc;
 use std::sync::Arc;
 use strandline_core::error::{Error, SqlState};
 use strandline_core::ids::{ColumnId, Rev};
 use strandline_core::scan::{
-    Aggregate, AggregateFn, ChannelRead, Entities, FeedRange, KeyedColumn, KeyedFilter, KeyedScan,
-    LatestScan, Predicate, SampleBy, StreamAggregate, StreamScan, TsRange,
+    Aggregate, AggregateFn, ChannelRead, CmpOp, Entities, FeedRange, KeyedColumn, KeyedFilter,
+    KeyedScan, LatestScan, Predicate, SampleBy, StreamAggregate, StreamScan, TsRange,
 };
-use strandline_core::schema::{ColumnSpec, Family, Fill, Label, TableDef, TableSpec};
+use strandline_core::schema::{
+    ColumnSpec, Family, Fill, Label, StreamOptions, TableDef, TableSpec,
+};
 use strandline_core::time::Interval;
 use strandline_core::value::{Batch, Cell, Kind, Value};
 use strandline_core::xid::Xid;
@@ -21,6 +23,9 @@ use strandline_shard::api::{BatchStream, Engine};
 pub const TABLE: &str = "registry";
 /// The timeseries table that is never dropped.
 pub const STREAM: &str = "telemetry";
+
+/// The scratch table that is made WITH (DEDUP), when it is a timeseries table.
+pub const DEDUP: &str = "scratch1";
 
 /// The engine as a client has it.
 pub type Db = Rc<dyn Engine>;
@@ -56,6 +61,10 @@ pub fn spec(name: &str, family: Family) -> TableSpec {
         family,
         columns,
         entity_uuid: false,
+        options: StreamOptions {
+            dedup: family == Family::Timeseries && name == DEDUP,
+            ..StreamOptions::default()
+        },
     }
 }
 
@@ -179,19 +188,11 @@ pub fn channels(def: &TableDef) -> Vec<ColumnId> {
     def.columns.iter().map(|c| c.id).collect()
 }
 
-fn reads(def: &TableDef) -> Vec<ChannelRead> {
-    let read = |c: &strandline_core::schema::ColumnDef| ChannelRead {
-        column: c.id,
-        kind: c.label.kind(),
-        fill: c.fill,
-    };
-    def.columns.iter().map(read).collect()
-}
-
 /// Everything that is stored of these entities.
 pub fn raw(def: &TableDef, entities: Entities) -> StreamScan {
     let channels = reads(def);
     StreamScan {
+        floor: i64::MIN,
         table: def.id,
         entities,
         range: TsRange::ALL,
@@ -254,120 +255,11 @@ pub async fn aggregate(db: &Db, q: StreamAggregate) -> Result<Vec<Answered>, Err
     Ok(out)
 }
 
-/// A question about a timeseries table.
-#[derive(Clone, Debug)]
-pub enum Query {
-    /// Rows.
-    Scan(StreamScan),
-    /// The device shadow.
-    Latest(LatestScan),
-    /// Aggregates.
-    Aggregate(StreamAggregate),
-}
-
-impl Query {
-    /// Asks the engine.
-    pub async fn ask(&self, db: &Db) -> Result<Vec<Answered>, Error> {
-        match self.clone() {
-            Query::Scan(q) => scan(db, q).await,
-            Query::Latest(q) => latest(db, q).await,
-            Query::Aggregate(q) => aggregate(db, q).await,
-        }
-    }
-}
-
-/// A question over these entities (all of them: `None`) around `times`.
-pub fn query(rng: &Rng, def: &TableDef, of: Option<Vec<String>>, times: &[i64]) -> Query {
-    let one = of.as_ref().is_some_and(|e| e.len() == 1);
-    let entities = of.map_or(Entities::All, Entities::In);
-    let moment = |open: i64| match times.len() as u64 {
-        n if n > 0 && !rng.one_in(3) => times[rng.below(n) as usize],
-        _ => open,
-    };
-    let range = TsRange {
-        from: moment(i64::MIN),
-        to: moment(i64::MAX),
-    };
-    let mut channels = reads(def);
-    channels.retain(|_| !rng.one_in(3));
-    if channels.is_empty() {
-        channels = reads(def);
-    }
-    let last = channels.len() - 1;
-    match rng.below(3) {
-        0 => {
-            let predicate = match (rng.below(4), channels[last].kind) {
-                (0, Kind::F64) => Some(Predicate::Compare {
-                    channel: last,
-                    op: COMPARE,
-                    value: Value::F64(rng.below(2_000) as f64),
-                }),
-                (1, _) => Some(Predicate::IsNull {
-                    channel: last,
-                    negated: rng.one_in(2),
-                }),
-                _ => None,
-            };
-            let hidden = predicate.is_some() && last > 0 && rng.one_in(2);
-            Query::Scan(StreamScan {
-                table: def.id,
-                entities,
-                range,
-                output: channels.len() - usize::from(hidden),
-                channels,
-                filled: !rng.one_in(3),
-                predicate,
-                limit: (one && rng.one_in(3)).then(|| rng.below(20)),
-            })
-        }
-        1 => {
-            let whole = rng.one_in(2);
-            Query::Latest(LatestScan {
-                table: def.id,
-                entities,
-                until: if whole { i64::MAX } else { range.to },
-                from: if whole { i64::MIN } else { range.from },
-                channels,
-            })
-        }
-        _ => {
-            use AggregateFn as F;
-            let by_entity = rng.one_in(2);
-            let all = [F::Count, F::Sum, F::Avg, F::Min, F::Max, F::First, F::Last];
-            let mut aggregates = vec![Aggregate {
-                func: F::Count,
-                column: None,
-            }];
-            for read in &channels {
-                let func = match all[rng.below(7) as usize] {
-                    F::Sum | F::Avg if read.kind == Kind::Str => F::Count,
-                    // Across entities the order of samples at one ts is open.
-                    F::First | F::Last if !by_entity => F::Max,
-                    func => func,
-                };
-                let column = Some((read.column, read.kind));
-                aggregates.push(Aggregate { func, column });
-            }
-            if rng.one_in(2) {
-                aggregates.remove(0);
-            }
-            let interval = [
-                Interval::Ms(1_000),
-                Interval::Ms(7_000),
-                Interval::Ms(86_400_000),
-                Interval::Months(1),
-            ][rng.below(4) as usize];
-            Query::Aggregate(StreamAggregate {
-                table: def.id,
-                entities,
-                range,
-                aggregates,
-                sample: rng.one_in(2).then_some(SampleBy {
-                    interval,
-                    fill: None,
-                }),
-                by_entity,
-            })
-        }
+/// Asks the engine.
+pub async fn ask(db: &Db, question: &Question) -> Result<Vec<Answered>, Error> {
+    match question.clone() {
+        Question::Scan(q) => scan(db, q).await,
+        Question::Latest(q) => latest(db, q).await,
+        Question::Aggregate(q) => aggregate(db, q).await,
     }
 }

@@ -93,6 +93,10 @@ coverage! {
     flushes,
     /// Merges.
     merges,
+    /// Channels whose tails had no room.
+    tails_given_up,
+    /// Tables WITH (DEDUP) whose answers were compared to the last cell.
+    dedup_reads,
     /// Messages between executors.
     hops,
     /// Log files taken into use again.
@@ -150,6 +154,7 @@ fn limits(world: &World) -> Limits {
     let pick = |list: &[u64]| list[rng.below(list.len() as u64) as usize];
     Limits {
         memory_bytes: pick(&[48 << 10, 96 << 10, 512 << 10, 64 << 20]),
+        tails_percent: pick(&[0, 1, 10]),
         log_file_bytes: 64 << 10,
         log_bytes: pick(&[128 << 10, 1 << 20]),
         block_rows: 16 + rng.below(64),
@@ -505,6 +510,7 @@ impl Life {
             self.run.met(|c| {
                 c.flushes += shard.counters.flushes.get();
                 c.merges += shard.counters.merges.get();
+                c.tails_given_up += shard.counters.tails_given_up.get();
                 c.hops += shard.counters.messages.get();
             });
         }
@@ -584,7 +590,7 @@ async fn probe(run: Rc<Run>, db: Db, shard: ShardId) -> Result<(), String> {
             let mut model = run.model.borrow_mut();
             let sent = model.tick();
             let value = Value::F64(sent as f64);
-            let fragment = crate::sim::model::stream::Fragment {
+            let fragment = crate::reference::Fragment {
                 entity: entity.clone(),
                 ts: sent as i64,
                 cells: vec![(def.columns[0].id, value.clone())],

@@ -81,7 +81,10 @@ impl Model {
                 Dropped::No
             },
             rows: RowsModel::default(),
-            stream: StreamModel::default(),
+            stream: StreamModel {
+                dedup: def.options.dedup,
+                ..StreamModel::default()
+            },
         });
         if table.def.name != def.name || table.def.family != def.family {
             return Err(format!(
