@@ -2,6 +2,7 @@
 //! the engine itself counts (ts, x_rev, counts).
 
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// What storage can hold in a channel or column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -57,11 +58,45 @@ impl Value {
     }
 }
 
-/// Strings end to end in one buffer: `offsets[i]..offsets[i + 1]` is the i-th.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Strings end to end in one buffer: `offsets[i]..offsets[i + 1]` is the i-th. As it comes from a block whose
+/// texts repeat it is a dictionary: the buffer has each text once, and `codes` says which the i-th is.
+#[derive(Clone, Debug, Eq)]
 pub struct StrVec {
     offsets: Vec<u32>,
     bytes: Vec<u8>,
+    codes: Option<Vec<u32>>,
+}
+
+/// By the strings, whether one is a dictionary or not.
+impl PartialEq for StrVec {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.codes, &other.codes) {
+            (None, None) => self.offsets == other.offsets && self.bytes == other.bytes,
+            _ => {
+                self.len() == other.len()
+                    && (0..self.len()).all(|i| self.get_bytes(i) == other.get_bytes(i))
+            }
+        }
+    }
+}
+
+/// Which strings of a [`StrVec`] pass a test; see [`StrVec::passes`].
+pub struct Passes<'a, P> {
+    of: &'a StrVec,
+    test: P,
+    /// Of a dictionary: what the test says of each entry.
+    entries: Vec<bool>,
+}
+
+impl<P: Fn(&[u8]) -> bool> Passes<'_, P> {
+    /// Whether the i-th does.
+    #[inline]
+    pub fn at(&self, i: usize) -> bool {
+        match &self.of.codes {
+            Some(codes) => self.entries[codes[i] as usize],
+            None => (self.test)(self.of.get_bytes(i)),
+        }
+    }
 }
 
 impl Default for StrVec {
@@ -76,6 +111,7 @@ impl StrVec {
         StrVec {
             offsets: vec![0],
             bytes: Vec::new(),
+            codes: None,
         }
     }
     /// Empty, with room for `n` strings.
@@ -85,6 +121,7 @@ impl StrVec {
         StrVec {
             offsets,
             bytes: Vec::new(),
+            codes: None,
         }
     }
     /// Room for strings of so many bytes together, without the half as much again that growing may take.
@@ -97,13 +134,17 @@ impl StrVec {
     }
     /// Adds bytes that need not be UTF-8 (keys of the keyed store).
     pub fn push_bytes(&mut self, s: &[u8]) {
+        self.expand();
         self.bytes.extend_from_slice(s);
         self.offsets
             .push(u32::try_from(self.bytes.len()).expect("a string batch stays below 4 GiB"));
     }
     /// How many strings.
     pub fn len(&self) -> usize {
-        self.offsets.len() - 1
+        match &self.codes {
+            Some(codes) => codes.len(),
+            None => self.offsets.len() - 1,
+        }
     }
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
@@ -111,6 +152,10 @@ impl StrVec {
     }
     /// The i-th as bytes.
     pub fn get_bytes(&self, i: usize) -> &[u8] {
+        let i = match &self.codes {
+            Some(codes) => codes[i] as usize,
+            None => i,
+        };
         &self.bytes[self.offsets[i] as usize..self.offsets[i + 1] as usize]
     }
     /// The i-th as text; damaged UTF-8 never gets here, because every entrance checks it.
@@ -123,13 +168,59 @@ impl StrVec {
     }
     /// Bytes held, for the memory budget.
     pub fn memory_bytes(&self) -> usize {
-        self.offsets.capacity() * 4 + self.bytes.capacity()
+        let codes = self.codes.as_ref().map_or(0, Vec::capacity);
+        (self.offsets.capacity() + codes) * 4 + self.bytes.capacity()
     }
-    /// The buffer of all bytes.
+    /// From distinct entries, and for each string which of them it is. `None` when there is no such entry.
+    pub fn from_dictionary(entries: StrVec, codes: Vec<u32>) -> Option<Self> {
+        let entries = entries.packed().into_owned();
+        let ok = codes.iter().all(|&c| (c as usize) < entries.len());
+        ok.then_some(StrVec {
+            codes: Some(codes),
+            ..entries
+        })
+    }
+    /// How many distinct texts a dictionary has, and for each string which of them it is. What is worked out
+    /// once for each text, as [`StrVec::passes`] does, need not be for each string.
+    pub fn dictionary(&self) -> Option<(usize, &[u32])> {
+        let codes = self.codes.as_deref()?;
+        Some((self.offsets.len() - 1, codes))
+    }
+    /// An entry of a dictionary; of others the i-th string.
+    pub fn entry_bytes(&self, i: usize) -> &[u8] {
+        &self.bytes[self.offsets[i] as usize..self.offsets[i + 1] as usize]
+    }
+    /// Tests strings: those of a dictionary once for each of its entries, others when they are asked for.
+    pub fn passes<P: Fn(&[u8]) -> bool>(&self, test: P) -> Passes<'_, P> {
+        let entries = match self.dictionary() {
+            Some((n, _)) => (0..n).map(|i| test(self.entry_bytes(i))).collect(),
+            None => Vec::new(),
+        };
+        Passes {
+            of: self,
+            test,
+            entries,
+        }
+    }
+    /// The same strings end to end, each in its place: what [`StrVec::bytes`] and [`StrVec::offsets`] speak of.
+    pub fn packed(&self) -> Cow<'_, StrVec> {
+        if self.codes.is_none() {
+            return Cow::Borrowed(self);
+        }
+        let mut out = StrVec::with_capacity(self.len());
+        (0..self.len()).for_each(|i| out.push_bytes(self.get_bytes(i)));
+        Cow::Owned(out)
+    }
+    fn expand(&mut self) {
+        if self.codes.is_some() {
+            *self = self.packed().into_owned();
+        }
+    }
+    /// The buffer of all bytes; of a dictionary, of its entries.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
-    /// The `len() + 1` offsets.
+    /// The `len() + 1` offsets; of a dictionary, those of its entries.
     pub fn offsets(&self) -> &[u32] {
         &self.offsets
     }
@@ -138,10 +229,15 @@ impl StrVec {
         let ok = offsets.first() == Some(&0)
             && offsets.last().copied() == u32::try_from(bytes.len()).ok()
             && offsets.windows(2).all(|w| w[0] <= w[1]);
-        ok.then_some(StrVec { offsets, bytes })
+        ok.then_some(StrVec {
+            offsets,
+            bytes,
+            codes: None,
+        })
     }
     /// Puts another string in the place of the last one.
     pub fn replace_last(&mut self, s: &str) {
+        self.expand();
         if self.offsets.len() > 1 {
             self.offsets.pop();
             self.bytes
@@ -151,6 +247,7 @@ impl StrVec {
     }
     /// Drops all strings, keeps the room.
     pub fn clear(&mut self) {
+        self.codes = None;
         self.offsets.truncate(1);
         self.bytes.clear();
     }

@@ -29,6 +29,7 @@ const ZSTD_LEVEL_MERGE: i32 = 3;
 
 /// Appends an encoding of `values`.
 pub(super) fn encode(values: &StrVec, effort: Effort, out: &mut Vec<u8>) -> Result<(), CodecError> {
+    let values = &*values.packed();
     let n = values.len();
     if values.bytes().len() > MAX_CHUNK_TEXT_BYTES {
         return Err(CodecError::TooLarge);
@@ -103,20 +104,26 @@ pub(super) fn decode(r: &mut Reader<'_>, n: usize) -> Result<StrVec, CodecError>
         kind @ (DICTIONARY | DICTIONARY_RUNS) => {
             let entries = bounded(r.varint()?, n)?;
             let dictionary = read_texts(r, entries)?;
+            let mut codes = Codes::new(&dictionary, n);
             if kind == DICTIONARY {
-                let codes = ints::decode(r, n)?;
-                expand(&dictionary, codes.iter().map(|&c| (c, 1)), n)
+                ints::decode_groups(r, n, &mut |group| {
+                    group.iter().for_each(|&code| codes.add(code, 1));
+                })?;
             } else {
                 let runs = bounded(r.varint()?, n)?;
-                let (codes, lens) = (ints::decode(r, runs)?, ints::decode(r, runs)?);
+                let (run_codes, lens) = (ints::decode(r, runs)?, ints::decode(r, runs)?);
                 if lens.iter().any(|&l| !(1..=n as i64).contains(&l))
                     || lens.iter().sum::<i64>() != n as i64
                 {
                     return Err(CodecError::Invalid("the lengths of runs"));
                 }
-                let runs = codes.iter().zip(&lens).map(|(&c, &l)| (c, l as usize));
-                expand(&dictionary, runs, n)
+                for (&code, &len) in run_codes.iter().zip(&lens) {
+                    codes.add(code, len as usize);
+                }
             }
+            let codes = codes.finish()?;
+            StrVec::from_dictionary(dictionary, codes)
+                .ok_or(CodecError::Invalid("a dictionary code"))
         }
         PLAIN => read_texts(r, n),
         _ => Err(CodecError::Invalid("the encoding of text")),
@@ -164,33 +171,46 @@ fn repeat(value: &[u8], n: usize) -> Result<StrVec, CodecError> {
     if value.len().saturating_mul(n) > MAX_CHUNK_TEXT_BYTES {
         return Err(CodecError::TooLarge);
     }
-    let offsets = (0..=n).map(|i| (i * value.len()) as u32).collect();
-    StrVec::from_parts(offsets, value.repeat(n)).ok_or(CodecError::Invalid("text"))
+    let mut entry = StrVec::new();
+    entry.push_bytes(value);
+    StrVec::from_dictionary(entry, vec![0; n]).ok_or(CodecError::Invalid("text"))
 }
 
-fn expand(
-    dictionary: &StrVec,
-    runs: impl Iterator<Item = (i64, usize)>,
-    n: usize,
-) -> Result<StrVec, CodecError> {
-    let mut offsets = Vec::with_capacity(n + 1);
-    offsets.push(0);
-    let mut bytes = Vec::new();
-    for (code, len) in runs {
-        let code = usize::try_from(code)
-            .ok()
-            .filter(|&c| c < dictionary.len())
-            .ok_or(CodecError::Invalid("a dictionary code"))?;
-        let value = dictionary.get_bytes(code);
-        for _ in 0..len {
-            if bytes.len() + value.len() > MAX_CHUNK_TEXT_BYTES {
-                return Err(CodecError::TooLarge);
-            }
-            bytes.extend_from_slice(value);
-            offsets.push(bytes.len() as u32);
+/// Codes of a dictionary as they are read.
+struct Codes {
+    lens: Vec<u32>,
+    codes: Vec<u32>,
+    text_bytes: usize,
+    unknown: bool,
+}
+
+impl Codes {
+    fn new(dictionary: &StrVec, n: usize) -> Self {
+        let lens = dictionary.offsets().windows(2).map(|w| w[1] - w[0]);
+        Codes {
+            lens: lens.collect(),
+            codes: Vec::with_capacity(n),
+            text_bytes: 0,
+            unknown: false,
         }
     }
-    StrVec::from_parts(offsets, bytes).ok_or(CodecError::Invalid("text"))
+    fn add(&mut self, code: i64, len: usize) {
+        let bytes = usize::try_from(code).ok().and_then(|c| self.lens.get(c));
+        self.unknown |= bytes.is_none();
+        let bytes = bytes.copied().unwrap_or(0) as usize;
+        self.text_bytes = self.text_bytes.saturating_add(bytes.saturating_mul(len));
+        self.codes.resize(self.codes.len() + len, code as u32);
+    }
+    /// Written out, the texts must fit as well.
+    fn finish(self) -> Result<Vec<u32>, CodecError> {
+        if self.unknown {
+            return Err(CodecError::Invalid("a dictionary code"));
+        }
+        if self.text_bytes > MAX_CHUNK_TEXT_BYTES {
+            return Err(CodecError::TooLarge);
+        }
+        Ok(self.codes)
+    }
 }
 
 /// Distinct values in order of appearance, and each row's place among them; `None` when too few repeat.

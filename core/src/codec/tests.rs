@@ -274,6 +274,55 @@ fn text_of_every_sort() {
     });
 }
 
+/// A dictionary from a block behaves as the strings that it stands for, whatever is done with it.
+#[test]
+fn dictionaries_are_strings() {
+    let words = ["on", "", "off", "größe"];
+    for (words, run) in [(1, 1), (2, 1), (4, 1), (4, 100)] {
+        let texts: Vec<&str> = (0..1000)
+            .map(|i| ["on", "", "off", "größe"][i / run % words])
+            .collect();
+        let plain: StrVec = texts.iter().copied().collect();
+        let mut chunk = Vec::new();
+        let data = BlockData::Str(plain.clone());
+        encode(&data, &Presence::All, 1000, Effort::Flush, &mut chunk).unwrap();
+        let Ok((_, BlockData::Str(mut read))) = decode(&chunk, 1000) else {
+            panic!("text comes back as text");
+        };
+        assert_eq!(read.dictionary().map(|d| d.0), Some(words));
+        assert!(read.memory_bytes() < 5_000, "{}", read.memory_bytes());
+        assert_eq!(read, plain);
+        assert_eq!(plain, read);
+        assert_eq!(read.iter().collect::<Vec<_>>(), texts);
+        assert_eq!(read.packed().bytes(), plain.bytes());
+        assert_eq!(read.packed().offsets(), plain.offsets());
+        let tests = std::cell::Cell::new(0);
+        let passes = read.passes(|t| {
+            tests.set(tests.get() + 1);
+            t == b"off"
+        });
+        assert!((0..1000).all(|i| passes.at(i) == (texts[i] == "off")));
+        assert_eq!(tests.get(), words);
+        let passes = plain.passes(|t| t == b"off");
+        assert!((0..1000).all(|i| passes.at(i) == (texts[i] == "off")));
+        for effort in EFFORTS {
+            round_trip(&BlockData::Str(read.clone()), &Presence::All, 1000, effort);
+        }
+        read.push("more");
+        assert_eq!(
+            (read.len(), read.get(1000), read.get(2)),
+            (1001, "more", texts[2])
+        );
+        assert_ne!(read, plain);
+        read.replace_last("last");
+        assert_eq!(read.get(1000), "last");
+        read.clear();
+        assert!(read.is_empty() && read.dictionary().is_none());
+    }
+    let entries: StrVec = words.into_iter().collect();
+    assert!(StrVec::from_dictionary(entries, vec![0, 4]).is_none());
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     let out = &mut Vec::new();

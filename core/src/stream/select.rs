@@ -213,11 +213,12 @@ impl Eval<'_, '_> {
                     }
                     (BlockData::Str(v), Value::Str(k)) => {
                         let k = k.as_bytes();
-                        match op {
-                            CmpOp::Eq => self.cells(view, out, |i| v.get_bytes(i) == k),
-                            CmpOp::Ne => self.cells(view, out, |i| v.get_bytes(i) != k),
-                            op => self.cells(view, out, |i| op.holds(v.get_bytes(i).cmp(k))),
-                        }
+                        let passes = v.passes(|text| match op {
+                            CmpOp::Eq => text == k,
+                            CmpOp::Ne => text != k,
+                            op => op.holds(text.cmp(k)),
+                        });
+                        self.cells(view, out, |i| passes.at(i));
                     }
                     _ => {}
                 }
@@ -241,10 +242,10 @@ impl Eval<'_, '_> {
                             Value::Str(k) => k.as_bytes().cmp(text),
                             _ => Ordering::Less,
                         };
-                        self.cells(view, out, |i| {
-                            let text = v.get_bytes(i);
+                        let passes = v.passes(|text| {
                             values.binary_search_by(|k| order(k, text)).is_ok() != negated
                         });
+                        self.cells(view, out, |i| passes.at(i));
                     }
                     _ => {}
                 }
@@ -253,7 +254,11 @@ impl Eval<'_, '_> {
                 if let Some(view) = &self.views[*channel]
                     && let BlockData::Str(v) = view.data()
                 {
-                    self.cells(view, out, |i| pattern.matches(v.get(i)) != negated);
+                    let passes = v.passes(|text| {
+                        let text = std::str::from_utf8(text).unwrap_or("\u{FFFD}");
+                        pattern.matches(text) != negated
+                    });
+                    self.cells(view, out, |i| passes.at(i));
                 }
             }
         }
