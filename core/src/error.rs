@@ -26,6 +26,8 @@ pub enum SqlState {
     CharacterNotInRepertoire,
     /// `22023`: a parameter value that makes no sense.
     InvalidParameterValue,
+    /// `22025`: an escape that escapes nothing, or that is no single character.
+    InvalidEscapeSequence,
     /// `22P02`: text that is not a value of the label.
     InvalidTextRepresentation,
     /// `22P03`: a binary parameter of the wrong length or format.
@@ -136,6 +138,7 @@ impl SqlState {
             DivisionByZero => "22012",
             CharacterNotInRepertoire => "22021",
             InvalidParameterValue => "22023",
+            InvalidEscapeSequence => "22025",
             InvalidTextRepresentation => "22P02",
             InvalidBinaryRepresentation => "22P03",
             NotNullViolation => "23502",
@@ -275,7 +278,9 @@ impl std::error::Error for Error {}
 impl From<std::io::Error> for Error {
     fn from(e: std::io::Error) -> Self {
         match e.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Error::new(
+            std::io::ErrorKind::StorageFull
+            | std::io::ErrorKind::QuotaExceeded
+            | std::io::ErrorKind::FileTooLarge => Error::new(
                 SqlState::DiskFull,
                 format!("no space left on the disk: {e}"),
             )

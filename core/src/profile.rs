@@ -32,7 +32,17 @@ pub struct ScanCounters {
 }
 
 impl ScanCounters {
-    /// Adds those of another shard, or of another part of the read.
+    /// Adds those of another pass over the same shard.
+    pub fn add_pass(&mut self, other: &ScanCounters) {
+        let before = *self;
+        self.add(other);
+        self.shards = before.shards.max(other.shards);
+        self.segments_total = before.segments_total.max(other.segments_total);
+        self.blocks_total = before.blocks_total.max(other.blocks_total);
+        self.runs = before.runs.max(other.runs);
+    }
+
+    /// Adds those of another shard.
     pub fn add(&mut self, other: &ScanCounters) {
         let ScanCounters {
             shards,

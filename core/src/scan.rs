@@ -361,6 +361,19 @@ pub struct StreamAggregate {
     pub by_entity: bool,
 }
 
+/// Any of the reads.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReadQuery {
+    /// Rows of a timeseries table.
+    Stream(StreamScan),
+    /// The device shadow.
+    Latest(LatestScan),
+    /// Aggregates of a timeseries table.
+    Aggregate(StreamAggregate),
+    /// A read of a rows table.
+    Keyed(KeyedScan),
+}
+
 /// A column of a keyed table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyedColumn {

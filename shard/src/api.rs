@@ -5,12 +5,13 @@
 //! does not undo it: the shard owns the write from the moment it has it.
 
 use std::sync::Arc;
-use strandline_core::error::Result;
+use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::ids::{ColumnId, Rev, SegmentId, ShardId, TableId};
 use strandline_core::io::LocalFuture;
 use strandline_core::keyed::Version;
 use strandline_core::limits::Limits;
-use strandline_core::scan::{KeyedScan, LatestScan, StreamAggregate, StreamScan};
+use strandline_core::profile::ScanCounters;
+use strandline_core::scan::{KeyedScan, LatestScan, ReadQuery, StreamAggregate, StreamScan};
 use strandline_core::schema::{Catalog, ColumnSpec, TableDef, TableSpec};
 use strandline_core::schema_change::{Skipped, TableChange};
 use strandline_core::stream::batch::StreamBatch;
@@ -21,6 +22,10 @@ use strandline_core::xid::Xid;
 pub trait BatchStream {
     /// The next batch, which may be empty of rows; `None` at the end.
     fn next(&mut self) -> LocalFuture<'_, Result<Option<Batch>>>;
+    /// What the shards looked at, once the end has come. Rows tables only say what EXPLAIN says.
+    fn looked_at(&self) -> ScanCounters {
+        ScanCounters::default()
+    }
 }
 
 /// Ids of a row that was inserted.
@@ -79,14 +84,20 @@ pub struct ShardStatus {
     pub keyed_versions: u64,
     /// Bytes of memtables, frozen ones too.
     pub memtable_bytes: u64,
-    /// Bytes of tails and entity names.
+    /// Bytes of tails.
     pub tail_bytes: u64,
+    /// Bytes of entity names.
+    pub name_bytes: u64,
+    /// Channels whose tails were given up.
+    pub tails_given_up: u64,
     /// Bytes of the block cache.
     pub cache_bytes: u64,
     /// Entities known.
     pub entities: u64,
     /// Segments.
     pub segments: u64,
+    /// Segments that cannot be read, or of which a read has met damage since the start.
+    pub damaged_segments: u64,
     /// Bytes of segments.
     pub segment_bytes: u64,
     /// Flushes done.
@@ -95,6 +106,28 @@ pub struct ShardStatus {
     pub merges: u64,
     /// Bytes that merges still have to rewrite.
     pub merge_debt_bytes: u64,
+    /// Bytes of segments that flushes wrote.
+    pub flushed_bytes: u64,
+    /// Bytes of segments that merges read.
+    pub merge_read_bytes: u64,
+    /// Bytes of segments that merges wrote.
+    pub merge_written_bytes: u64,
+    /// Blocks that merges encoded anew.
+    pub blocks_encoded: u64,
+    /// Blocks that merges took over as they stood.
+    pub blocks_copied: u64,
+    /// Segments that RETENTION took away as a whole.
+    pub expired_segments: u64,
+    /// Their bytes.
+    pub expired_bytes: u64,
+    /// Segments that are replaced or expired and whose files stay for readers that hold them.
+    pub held_segments: u64,
+    /// Writes that were slowed because flushes or merges lag behind.
+    pub writes_slowed: u64,
+    /// For how long, together, µs.
+    pub slowed_us: u64,
+    /// How long a write would be slowed now, µs.
+    pub slow_down_us: u64,
     /// Writers that wait for memory or for the log.
     pub writers_waiting: u64,
     /// Messages from other executors.
@@ -118,8 +151,14 @@ pub struct SegmentStatus {
     pub blocks: u64,
     /// Smallest and largest ts, or x_rev.
     pub range: (i64, i64),
-    /// How often its rows were merged.
+    /// What a read of it said that met damage.
+    pub damage: Option<String>,
+    /// Its index cannot be read: rows, blocks and range are not known.
+    pub unreadable: bool,
+    /// Flushes whose rows it holds, the first not counted.
     pub level: u32,
+    /// Days of the bucket of time that it belongs to; none for a mixed one and for rows tables.
+    pub bucket_days: Option<i64>,
 }
 
 /// One table's totals, for `$sys.tables`.
@@ -178,6 +217,15 @@ pub trait Engine {
         table: TableId,
         batches: Vec<(ShardId, StreamBatch)>,
     ) -> LocalFuture<'_, Result<()>>;
+    /// Why rows of new entities of a table are refused when they are: `54000` for a table of too many, `53200`
+    /// where memory has no room for their names.
+    fn entities_refusal(&self, table: &str) -> Error {
+        self.limits().exceeded(
+            "entities",
+            SqlState::ProgramLimitExceeded,
+            format_args!("too many entities for table \"{table}\""),
+        )
+    }
     /// Writes the fragments of lines, each of which stands for itself: rows of entities that are too many for
     /// the table are left out, and it answers how many that were. Calls reach a shard in their order.
     fn write_lines(
@@ -202,6 +250,8 @@ pub trait Engine {
         expected: Option<Rev>,
         set: Vec<(ColumnId, Value)>,
     ) -> LocalFuture<'_, Result<Option<Version>>>;
+    /// `DELETE FROM t WHERE entity = …` of a MUTABLE table: false when it has no such entity, or it is deleted.
+    fn delete_entity(&self, table: TableId, entity: String) -> LocalFuture<'_, Result<bool>>;
     /// `DELETE … WHERE xid = … [AND x_rev = …]`. The tombstone, or `None` as for UPDATE.
     fn delete_row(
         &self,
@@ -216,6 +266,17 @@ pub trait Engine {
     fn latest(&self, scan: LatestScan) -> LocalFuture<'_, Result<Box<dyn BatchStream>>>;
     /// Aggregates, gathered over the shards and filled; sorted by (entity if asked for, bucket).
     fn aggregate(&self, query: StreamAggregate) -> LocalFuture<'_, Result<Batch>>;
+    /// As [`Engine::aggregate`], with what the shards looked at.
+    fn aggregate_counted(
+        &self,
+        query: StreamAggregate,
+    ) -> LocalFuture<'_, Result<(Batch, ScanCounters)>> {
+        Box::pin(async move { Ok((self.aggregate(query).await?, ScanCounters::default())) })
+    }
+    /// What a read would look at, by what footers and lists of sources say: no data is read.
+    fn explain(&self, _read: ReadQuery) -> LocalFuture<'_, Result<ScanCounters>> {
+        Box::pin(std::future::ready(Ok(ScanCounters::default())))
+    }
     /// Rows of a rows table in their order, with offset and limit applied. For a feed the engine itself
     /// loads the watermark, checks the horizon (`55000`) and retries; `FeedRange::watermark` is ignored.
     fn scan_keyed(&self, scan: KeyedScan) -> LocalFuture<'_, Result<Box<dyn BatchStream>>>;

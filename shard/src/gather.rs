@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use strandline_core::error::{Error, Result};
 use strandline_core::io::LocalFuture;
 use strandline_core::keyed::ScanLayout;
+use strandline_core::profile::ScanCounters;
 use strandline_core::value::{Batch, Cell, ColumnBuilder};
 
 /// Batches that wait in a channel between a shard and a session: with the one each side works on, this
@@ -21,14 +22,25 @@ pub enum Part {
     Stale,
     /// Rows.
     Rows(Batch),
-    /// The end.
-    End(Result<()>),
+    /// The end, and what was looked at.
+    End(Result<ScanCounters>),
 }
 
 /// Sends a scan's batches over a channel; a receiver that is gone ends the scan.
 pub struct ChannelSink {
-    /// Where they go.
-    pub tx: flume::Sender<Part>,
+    tx: flume::Sender<Part>,
+    /// What was looked at so far.
+    pub looked_at: ScanCounters,
+}
+
+impl ChannelSink {
+    /// To `tx`'s other side.
+    pub fn new(tx: flume::Sender<Part>) -> Self {
+        ChannelSink {
+            tx,
+            looked_at: ScanCounters::default(),
+        }
+    }
 }
 
 impl BatchSink for ChannelSink {
@@ -42,6 +54,9 @@ impl BatchSink for ChannelSink {
             }
         }
     }
+    fn note(&mut self, looked_at: &ScanCounters) {
+        self.looked_at.add_pass(looked_at);
+    }
 }
 
 fn died() -> Error {
@@ -52,12 +67,17 @@ fn died() -> Error {
 pub struct Unordered {
     rx: flume::Receiver<Part>,
     open: usize,
+    looked_at: ScanCounters,
 }
 
 impl Unordered {
     /// Of `shards` scans that send to `rx`'s other side.
     pub fn new(rx: flume::Receiver<Part>, shards: usize) -> Self {
-        Unordered { rx, open: shards }
+        Unordered {
+            rx,
+            open: shards,
+            looked_at: ScanCounters::default(),
+        }
     }
 }
 
@@ -69,13 +89,16 @@ impl BatchStream for Unordered {
                     Part::Begun | Part::Stale => {}
                     Part::Rows(batch) => return Ok(Some(batch)),
                     Part::End(done) => {
-                        done?;
+                        self.looked_at.add(&done?);
                         self.open -= 1;
                     }
                 }
             }
             Ok(None)
         })
+    }
+    fn looked_at(&self) -> ScanCounters {
+        self.looked_at
     }
 }
 

@@ -8,6 +8,7 @@ use strandline_core::error::Result;
 use strandline_core::ids::{SegmentId, TableId};
 use strandline_core::io::LocalFuture;
 use strandline_core::limits::Limits;
+use strandline_core::profile::ScanCounters;
 use strandline_core::value::Batch;
 
 /// Where a table's store of one shard works.
@@ -40,6 +41,8 @@ pub const BATCH_BYTES: usize = 256 << 10;
 pub trait BatchSink {
     /// Takes one; `false`: the reader has enough, stop.
     fn push(&mut self, batch: Batch) -> LocalFuture<'_, Result<bool>>;
+    /// What was looked at to make the batches.
+    fn note(&mut self, _looked_at: &ScanCounters) {}
 }
 
 /// Memory that a table's store of one shard holds, in bytes.
@@ -49,8 +52,10 @@ pub struct MemoryUse {
     pub active: usize,
     /// Memtables that are on their way to segments.
     pub frozen: usize,
-    /// Tails and names of entities; stays.
+    /// Newest samples of each entity; stays, unless they are given up.
     pub tails: usize,
+    /// Names of entities; stays.
+    pub names: usize,
 }
 
 /// Gathers all batches of a scan, for tests and for small internal reads.

@@ -183,6 +183,13 @@ pub enum Plan {
         /// RETURNING.
         returning: Option<Vec<ReturnColumn>>,
     },
+    /// DELETE of an entity of a MUTABLE table.
+    DeleteEntity {
+        /// Which table.
+        table: TableId,
+        /// `None` when the condition can match nothing (entity = NULL).
+        entity: Option<String>,
+    },
     /// SELECT.
     Select {
         /// What the engine reads.
@@ -219,6 +226,13 @@ pub enum Plan {
         table: Arc<TableDef>,
         /// Says what it did in a NOTICE.
         verbose: bool,
+    },
+    /// EXPLAIN.
+    Explain {
+        /// ANALYZE: it is run too.
+        analyze: bool,
+        /// What is explained: a SELECT, a catalog question, INSERT, UPDATE or DELETE.
+        plan: Box<Plan>,
     },
     /// PREPARE name AS …: the session keeps it beside the protocol's own prepared statements.
     Prepare {

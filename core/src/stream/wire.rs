@@ -7,7 +7,7 @@
 //! u32 rows
 //! u8  width of entity indexes (0 when there is one entity, else 1, 2, 4), rows × that
 //! u8  time form: 0 = i64 each; 1 = i64 base, then u32 above it each
-//! u32 columns, each: u32 id, u8 kind (0 number, 1 text), u8 all rows?, u32 cells,
+//! u32 columns, each: u32 id (from 64; or 4, number: tombstones), u8 kind (0 number, 1 text), u8 all rows?, u32 cells,
 //!     [u32 row of each cell, unless all rows]
 //!     numbers: u8 form (0 f64, 1 i32, 2 i16), cells × that      text: strings
 //! ```
@@ -94,6 +94,7 @@ fn put_all<T: Copy, const N: usize>(out: &mut Vec<u8>, items: &[T], bytes: impl 
 }
 
 fn put_strings(out: &mut Vec<u8>, v: &StrVec) {
+    let v = v.packed();
     put_all(out, &v.offsets()[1..], u32::to_le_bytes);
     out.extend_from_slice(v.bytes());
 }
@@ -172,6 +173,10 @@ impl<'a> Input<'a> {
     fn column(&mut self, rows: usize) -> Option<BatchColumn> {
         let id = ColumnId(u32::from_le_bytes(self.array()?));
         let kind = self.byte()?;
+        // Of the engine's columns only the tombstones of a MUTABLE table are stored as a channel is.
+        if id < ColumnId::FIRST_USER && (id != ColumnId::DELETED || kind != 0) {
+            return None;
+        }
         let all_rows = self.byte()?;
         let cells = self.u32()?;
         let list = match all_rows {
@@ -316,6 +321,25 @@ mod tests {
                 for c in &b.columns {
                     prop_assert!(c.rows.as_ref().is_none_or(|r| r.iter().all(|&r| (r as usize) < b.rows())));
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn of_the_engines_columns_only_tombstones_are_taken() {
+        for id in 0..64 {
+            for kind in [Kind::F64, Kind::Str] {
+                let mut b = StreamBatchBuilder::default();
+                b.begin_row("e", hash64(b"e"), 7);
+                let slot = b.slot(ColumnId(id), kind);
+                match kind {
+                    Kind::F64 => b.push_f64(slot, 1.0),
+                    Kind::Str => b.push_str(slot, "1"),
+                }
+                let mut bytes = Vec::new();
+                encode_batch(&b.finish(), &mut bytes);
+                let tombstone = ColumnId(id) == ColumnId::DELETED && kind == Kind::F64;
+                assert_eq!(decode_batch(&bytes).is_ok(), tombstone, "{id} {kind:?}");
             }
         }
     }

@@ -5,6 +5,7 @@ use super::sort::Sorter;
 use std::rc::Rc;
 use strandline_core::error::Result;
 use strandline_core::io::Tasks;
+use strandline_core::profile::ScanCounters;
 use strandline_core::value::Batch;
 use strandline_shard::api::{BatchStream, Engine, InsertedRow};
 use strandline_sql::plan::{OutputColumn, Shape, Source};
@@ -128,6 +129,25 @@ impl Rows {
     }
 }
 
+/// What the engine answers to a SELECT.
+pub(super) async fn open(engine: &Rc<dyn Engine>, source: Source) -> Result<Box<dyn BatchStream>> {
+    Ok(match source {
+        Source::Stream(scan) => engine.scan_stream(scan).await?,
+        Source::Latest(scan) => engine.latest(scan).await?,
+        Source::Keyed(scan) => engine.scan_keyed(scan).await?,
+        Source::Aggregate(query) => {
+            let (batch, looked_at) = engine.aggregate_counted(query).await?;
+            Box::new(One(Some(batch), looked_at))
+        }
+    })
+}
+
+/// How many of so many rows OFFSET and LIMIT leave.
+pub(super) fn row_limits(rows: u64, shape: &Shape) -> u64 {
+    let left = rows.saturating_sub(shape.offset);
+    shape.limit.map_or(left, |limit| left.min(limit))
+}
+
 /// Starts a SELECT.
 pub async fn select(
     engine: &Rc<dyn Engine>,
@@ -140,12 +160,7 @@ pub async fn select(
     let mut rows = if shape.limit == Some(0) {
         Rows::new(columns, Behind::Nothing, empty)
     } else {
-        let stream: Box<dyn BatchStream> = match source {
-            Source::Stream(scan) => engine.scan_stream(scan).await?,
-            Source::Latest(scan) => engine.latest(scan).await?,
-            Source::Keyed(scan) => engine.scan_keyed(scan).await?,
-            Source::Aggregate(query) => Box::new(One(Some(engine.aggregate(query).await?))),
-        };
+        let stream = open(engine, source).await?;
         if shape.order.is_empty() {
             Rows::new(columns, Behind::Engine(stream), empty)
         } else {
@@ -165,11 +180,14 @@ pub async fn select(
 }
 
 /// A stream of one batch.
-struct One(Option<Batch>);
+struct One(Option<Batch>, ScanCounters);
 
 impl BatchStream for One {
     fn next(&mut self) -> strandline_core::io::LocalFuture<'_, Result<Option<Batch>>> {
         let batch = self.0.take();
         Box::pin(async move { Ok(batch) })
+    }
+    fn looked_at(&self) -> ScanCounters {
+        self.1
     }
 }

@@ -8,8 +8,10 @@
 //! | `snapshot` | reads |
 //! | `feed` | reads in the order of x_rev |
 //! | `merge` | flush, merge, purge |
+//! | `explain` | what a read would look at |
 
 mod cursor;
+mod explain;
 mod feed;
 mod merge;
 mod snapshot;
@@ -23,6 +25,7 @@ mod tests;
 pub use merge::{FlushDone, MergeDone, MergeJob, PurgePlan};
 pub use snapshot::KeyedSnapshot;
 
+use crate::damage::Damaged;
 use crate::segment::Segment;
 use crate::store::{BatchSink, MemoryUse, StoreContext};
 use std::cell::{Cell, RefCell};
@@ -58,6 +61,7 @@ pub struct KeyedTable {
     /// Oldest first.
     frozen: RefCell<Vec<SharedMem>>,
     segments: RefCell<Vec<Rc<Segment>>>,
+    damaged: RefCell<Damaged>,
     flushes: Cell<u64>,
     resolve_floor: Cell<Rev>,
 }
@@ -73,6 +77,7 @@ impl KeyedTable {
             active: RefCell::default(),
             frozen: RefCell::default(),
             segments: RefCell::default(),
+            damaged: RefCell::default(),
             flushes: Cell::new(0),
             resolve_floor: Cell::new(Rev(0)),
         }
@@ -95,6 +100,16 @@ impl KeyedTable {
         );
         *self.segments.borrow_mut() = segments;
         Ok(())
+    }
+
+    /// Its segments whose index cannot be read.
+    pub fn damaged(&self) -> Damaged {
+        self.damaged.borrow().clone()
+    }
+
+    /// At a start, or when these are given up.
+    pub fn set_damaged(&self, damaged: Damaged) {
+        *self.damaged.borrow_mut() = damaged;
     }
 
     /// Notes a version whose log record is on its way: the next compare-and-set sees it, readers do not.
@@ -169,6 +184,7 @@ impl KeyedTable {
             self.cx.limits.clone(),
             mems,
             self.segments.borrow().clone(),
+            self.damaged(),
         )
     }
 
@@ -190,7 +206,7 @@ impl KeyedTable {
 
     /// Live rows and tombstones, from counters.
     pub async fn counts(&self) -> Result<(u64, u64)> {
-        Ok(self.snapshot().counts())
+        self.snapshot().counts()
     }
 
     /// Memory held.
@@ -204,6 +220,7 @@ impl KeyedTable {
                 .map(|m| m.borrow().memory_bytes())
                 .sum(),
             tails: 0,
+            names: 0,
         }
     }
 

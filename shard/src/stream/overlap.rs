@@ -415,10 +415,9 @@ impl StreamTable {
                         let from = blocks.partition_point(|b| b.last_key < low);
                         let to = from + blocks[from..].partition_point(|b| b.first_key <= high);
                         for block in from..to {
-                            let (from, to) = span_in(&blocks[block], name);
-                            // The run may have rows before and behind the block, and none in it.
-                            let next = ts.partition_point(|&t| t < from);
-                            if ts.get(next).is_some_and(|&t| t <= to) {
+                            // Also where the run has rows before and behind the block and none in it: if those
+                            // are merged, it is for the cut to say that the block between is not.
+                            if overlaps(span_in(&blocks[block], name), (first, last)) {
                                 marks.blocks[s][block] = true;
                                 marks.runs[n] = true;
                             }

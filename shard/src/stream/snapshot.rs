@@ -5,7 +5,7 @@ use crate::segment::Segment;
 use std::rc::Rc;
 use std::sync::Arc;
 use strandline_core::ids::ColumnId;
-use strandline_core::scan::TsRange;
+use strandline_core::profile::ScanCounters;
 use strandline_core::schema::TableDef;
 use strandline_core::stream::memtable::Run;
 use strandline_core::value::Kind;
@@ -28,39 +28,38 @@ impl Snapshot {
     pub fn live_channels(&self) -> Vec<(ColumnId, Kind)> {
         live_channels(&self.def)
     }
+    /// What merges keep: the channels, and the tombstones of a MUTABLE table.
+    pub fn stored_channels(&self) -> Vec<(ColumnId, Kind)> {
+        stored_channels(&self.def)
+    }
+    /// Whether of samples of one channel at one (entity, ts) the last to arrive counts alone.
+    pub fn dedup(&self) -> bool {
+        self.def.options.dedup
+    }
     /// Whether a channel has not been dropped.
     pub fn is_live(&self, id: ColumnId) -> bool {
         self.def.column_by_id(id).is_some()
     }
-    /// Smallest and largest ts of every source: segments, then runs.
-    pub fn ranges(&self) -> Vec<TsRange> {
-        let segments = self.segments.iter().map(|s| {
-            let (from, to) = s.info().range;
-            TsRange { from, to }
-        });
-        segments
-            .chain(self.runs.iter().map(|r| r.range()))
-            .collect()
-    }
-    /// Some of its sources, by their numbers in [`Snapshot::ranges`].
-    #[must_use]
-    pub fn only(&self, sources: &[usize]) -> Snapshot {
-        let n = self.segments.len();
-        Snapshot {
-            def: self.def.clone(),
-            segments: Rc::new(
-                (0..n)
-                    .filter(|i| sources.contains(i))
-                    .map(|i| self.segments[i].clone())
-                    .collect(),
-            ),
-            runs: (0..self.runs.len())
-                .filter(|i| sources.contains(&(n + i)))
-                .map(|i| self.runs[i].clone())
-                .collect(),
-            applied: self.applied,
+    /// What there is to look at.
+    pub fn counters(&self) -> ScanCounters {
+        let segments = self.segments.iter();
+        ScanCounters {
+            shards: 1,
+            segments_total: self.segments.len() as u64,
+            blocks_total: segments.map(|s| s.blocks(0).len() as u64).sum(),
+            runs: self.runs.len() as u64,
+            ..ScanCounters::default()
         }
     }
+}
+
+/// As [`live_channels`], with the tombstones of a MUTABLE table.
+pub fn stored_channels(def: &TableDef) -> Vec<(ColumnId, Kind)> {
+    let mut all = live_channels(def);
+    if def.options.mutable {
+        all.insert(0, (ColumnId::DELETED, Kind::F64));
+    }
+    all
 }
 
 /// Channels of a table, in order of number.

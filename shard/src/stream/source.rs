@@ -11,6 +11,7 @@ use strandline_core::error::{Error, Result};
 use strandline_core::format::block::{BlockData, Presence};
 use strandline_core::ids::ColumnId;
 use strandline_core::io::Env;
+use strandline_core::profile::ScanCounters;
 use strandline_core::scan::TsRange;
 use strandline_core::stream::cells::ColView;
 use strandline_core::stream::memtable::Run;
@@ -171,6 +172,10 @@ pub struct SegmentReader {
     current: Option<(usize, Rc<Unit>)>,
     low: Vec<u8>,
     high: Vec<u8>,
+    /// Blocks that were looked for rows, as bits.
+    seen: Vec<u64>,
+    decoded: u64,
+    rows_read: u64,
 }
 
 impl SegmentReader {
@@ -182,7 +187,26 @@ impl SegmentReader {
             current: None,
             low: Vec::new(),
             high: Vec::new(),
+            seen: Vec::new(),
+            decoded: 0,
+            rows_read: 0,
         }
+    }
+
+    /// Notes that blocks may hold what is looked for.
+    pub fn visit(&mut self, blocks: Range<usize>) {
+        for block in blocks {
+            if self.seen.len() <= block / 64 {
+                self.seen.resize(block / 64 + 1, 0);
+            }
+            self.seen[block / 64] |= 1 << (block % 64);
+        }
+    }
+
+    /// Notes that a block was read.
+    pub fn note(&mut self, unit: &Unit) {
+        self.decoded += 1;
+        self.rows_read += unit.ts().len() as u64;
     }
 
     /// Blocks that may hold rows of an entity in a range.
@@ -211,6 +235,7 @@ impl SegmentReader {
             return Ok(unit.clone());
         }
         let unit = load(&self.segment, block, channels).await?;
+        self.note(&unit);
         self.current = Some((block, unit.clone()));
         Ok(unit)
     }
@@ -336,6 +361,19 @@ impl Reader {
         }
     }
 
+    /// What has been looked at so far.
+    pub fn counters(&self) -> ScanCounters {
+        let mut counters = self.snapshot.counters();
+        for r in &self.readers {
+            let seen: u64 = r.seen.iter().map(|w| u64::from(w.count_ones())).sum();
+            counters.blocks_visited += seen;
+            counters.segments_visited += u64::from(seen > 0);
+            counters.blocks_decoded += r.decoded;
+            counters.rows_read += r.rows_read;
+        }
+        counters
+    }
+
     /// Prepares for going through all entities.
     pub async fn index(&mut self, env: &Env) {
         self.index = Some(index_runs(env, &self.snapshot.runs).await);
@@ -381,6 +419,7 @@ impl Reader {
             }
             let blocks = reader.blocks_of(name, range);
             if !blocks.is_empty() {
+                reader.visit(blocks.clone());
                 lanes.push(Lane {
                     reader: Some(n),
                     blocks,
@@ -431,6 +470,28 @@ impl EntityRows {
                 loaded + blocks
             })
             .sum()
+    }
+
+    /// Times that its rows lie in at most, by what is known without reading; empty when there are none.
+    pub fn span(&self, reader: &Reader) -> TsRange {
+        let mut span = TsRange {
+            from: i64::MAX,
+            to: i64::MIN,
+        };
+        let mut add = |from: i64, to: i64| {
+            span.from = span.from.min(from);
+            span.to = span.to.max(to);
+        };
+        for lane in &self.lanes {
+            for (unit, rows) in &lane.loaded {
+                add(unit.ts()[rows.start], unit.ts()[rows.end - 1]);
+            }
+            if let Some(r) = lane.reader {
+                let blocks = &reader.readers[r].segment.blocks(0)[lane.blocks.clone()];
+                blocks.iter().for_each(|b| add(b.range.0, b.range.1));
+            }
+        }
+        span
     }
 
     async fn load_next(&mut self, lane: usize, reader: &mut Reader) -> Result<()> {

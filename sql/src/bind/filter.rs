@@ -3,16 +3,21 @@
 
 use super::Binder;
 use super::eval::has_column;
+use super::mutable::{ENTITY_COLUMN, TS_COLUMN};
 use super::value::{self, AxisPoint, Scalar};
 use crate::ast::{ColumnName, Cond, Expr, ExprKind, InRange, RangeEnd, Select};
 use crate::types::{Datum, SqlType};
 use std::cmp::Ordering;
-use strandline_core::error::{Error, Result};
+use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::ids::ColumnId;
+use strandline_core::like::LikePattern;
 use strandline_core::scan::{ChannelRead, CmpOp, Entities, Predicate, TsRange};
 use strandline_core::schema::{ColumnDef, TableDef};
 use strandline_core::value::Value;
 use strandline_core::xid::parse_hex_128;
+
+/// Values of IN that are compared one by one.
+const FEW: usize = 8;
 
 const NOTHING: TsRange = TsRange { from: 1, to: 0 };
 
@@ -186,7 +191,10 @@ impl<'a> Walk<'_, 'a> {
             self.narrow_entities(entities);
             return Ok(());
         }
-        if let Some(range) = self.ts_range(cond)? {
+        // The current state has one row per entity: its ts is a value like any other.
+        if !self.def.options.mutable
+            && let Some(range) = self.ts_range(cond)?
+        {
             self.range = self.range.intersect(range);
             return Ok(());
         }
@@ -397,6 +405,9 @@ impl<'a> Walk<'_, 'a> {
     fn channel(&mut self, e: &Expr) -> Result<Option<(usize, &'a ColumnDef)>> {
         match self.subject(e)? {
             Subject::Column(StreamColumn::Channel(c)) => Ok(Some((self.channels.index(c), c))),
+            Subject::Column(StreamColumn::Entity) if self.def.options.mutable => {
+                Ok(Some((self.channels.index(&ENTITY_COLUMN), &ENTITY_COLUMN)))
+            }
             Subject::Column(StreamColumn::Entity) => {
                 Err(self.not_answered(e.at, "this condition on entity"))
             }
@@ -407,8 +418,105 @@ impl<'a> Walk<'_, 'a> {
         }
     }
 
+    /// A condition over the ts of a MUTABLE table's row; `None`: it is about something else.
+    fn state_ts(&mut self, cond: &Cond) -> Result<Option<Predicate>> {
+        let axis = |walk: &Self, e: &Expr| {
+            Ok::<_, Error>(match &e.kind {
+                ExprKind::Column(_) => match walk.subject(e)? {
+                    Subject::Column(StreamColumn::Ts(t)) => Some(t),
+                    _ => None,
+                },
+                _ => None,
+            })
+        };
+        let negate = |p: Predicate, negated: bool| match negated {
+            true => Predicate::Not(Box::new(p)),
+            false => p,
+        };
+        Ok(Some(match cond {
+            Cond::Compare { left, op, right } => match self.compared(left, *op, right)? {
+                (Subject::Column(StreamColumn::Ts(t)), op, value) => {
+                    self.compare_ts(op, value, t)?
+                }
+                _ => return Ok(None),
+            },
+            Cond::Between {
+                expr,
+                low,
+                high,
+                negated,
+            } => {
+                let Some(t) = axis(self, expr)? else {
+                    return Ok(None);
+                };
+                let ends = vec![
+                    self.compare_ts(CmpOp::Ge, low, t)?,
+                    self.compare_ts(CmpOp::Le, high, t)?,
+                ];
+                negate(Predicate::And(ends), *negated)
+            }
+            Cond::In {
+                expr,
+                list,
+                negated,
+            } => {
+                let Some(t) = axis(self, expr)? else {
+                    return Ok(None);
+                };
+                let any = list.iter().map(|v| self.compare_ts(CmpOp::Eq, v, t));
+                negate(Predicate::Or(any.collect::<Result<_>>()?), *negated)
+            }
+            Cond::InRange { expr, range } if axis(self, expr)?.is_some() => {
+                let range = self.half_open(range)?;
+                self.ts_within(range)
+            }
+            Cond::IsNull { expr, negated } if axis(self, expr)?.is_some() => {
+                Predicate::Const(Some(*negated))
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    fn compare_ts(&mut self, op: CmpOp, value: &Expr, timestamptz: bool) -> Result<Predicate> {
+        let Some(point) = self.point(value, timestamptz)? else {
+            return Ok(Predicate::Const(None));
+        };
+        Ok(match op {
+            CmpOp::Ne => {
+                let equal = self.ts_within(compare_range(CmpOp::Eq, point));
+                Predicate::Not(Box::new(equal))
+            }
+            op => self.ts_within(compare_range(op, point)),
+        })
+    }
+
+    fn ts_within(&mut self, range: TsRange) -> Predicate {
+        if range.is_empty() {
+            return Predicate::Const(Some(false));
+        }
+        let channel = self.channels.index(&TS_COLUMN);
+        let end = |op, ms: i64| Predicate::Compare {
+            channel,
+            op,
+            value: Value::F64(ms as f64),
+        };
+        let mut ends = Vec::new();
+        if range.from > i64::MIN {
+            ends.push(end(CmpOp::Ge, range.from));
+        }
+        if range.to < i64::MAX {
+            ends.push(end(CmpOp::Le, range.to));
+        }
+        Predicate::And(ends)
+    }
+
     /// A condition over channels.
     fn predicate(&mut self, cond: &Cond) -> Result<Predicate> {
+        if self.def.options.mutable
+            && let Some(predicate) = self.state_ts(cond)?
+        {
+            return Ok(predicate);
+        }
         Ok(match cond {
             Cond::And(list) => Predicate::And(
                 list.iter()
@@ -503,6 +611,16 @@ impl<'a> Walk<'_, 'a> {
                 negated,
             } => {
                 let column = self.channel(expr)?;
+                if let Some((channel, def)) = column
+                    && list.len() > FEW
+                {
+                    let any = self.one_of(channel, def, list)?;
+                    return Ok(if *negated {
+                        Predicate::Not(Box::new(any))
+                    } else {
+                        any
+                    });
+                }
                 let mut any = Vec::with_capacity(list.len());
                 for value in list {
                     any.push(match column {
@@ -515,6 +633,21 @@ impl<'a> Walk<'_, 'a> {
                     Predicate::Not(Box::new(any))
                 } else {
                     any
+                }
+            }
+            Cond::Like {
+                expr,
+                pattern,
+                escape,
+                fold,
+                negated,
+            } => {
+                let column = self.channel(expr)?;
+                let like = self.like(expr, column, pattern, escape.as_ref(), *fold)?;
+                if *negated {
+                    Predicate::Not(Box::new(like))
+                } else {
+                    like
                 }
             }
             Cond::InRange { range, .. } => {
@@ -539,7 +672,7 @@ impl<'a> Walk<'_, 'a> {
             return Ok(());
         }
         Err(self.binder.error(
-            strandline_core::SqlState::DatatypeMismatch,
+            SqlState::DatatypeMismatch,
             e.at,
             format!(
                 "a condition must be BOOL: column \"{}\" of table \"{}\" is {}",
@@ -560,6 +693,98 @@ impl<'a> Walk<'_, 'a> {
         })
     }
 
+    /// A list that is too long to be looked through for every row.
+    fn one_of(&self, channel: usize, def: &ColumnDef, list: &[Expr]) -> Result<Predicate> {
+        let (mut values, mut null) = (Vec::with_capacity(list.len()), false);
+        for e in list {
+            match self.compare(channel, def, CmpOp::Eq, e)? {
+                Predicate::Compare { value, .. } => values.push(value),
+                _ => null = true,
+            }
+        }
+        values.sort_by(|a, b| match (a, b) {
+            (Value::F64(a), Value::F64(b)) => a.total_cmp(b),
+            (Value::Str(a), Value::Str(b)) => a.cmp(b),
+            _ => Ordering::Equal,
+        });
+        values.dedup();
+        let one_of = Predicate::In { channel, values };
+        // `x IN (1, NULL)` is never false.
+        Ok(if null {
+            Predicate::Or(vec![one_of, Predicate::Const(None)])
+        } else {
+            one_of
+        })
+    }
+
+    /// LIKE of a column, or of a constant.
+    fn like(
+        &self,
+        expr: &Expr,
+        column: Option<(usize, &ColumnDef)>,
+        pattern: &Expr,
+        escape: Option<&Expr>,
+        fold: bool,
+    ) -> Result<Predicate> {
+        let word = if fold { "ILIKE" } else { "LIKE" };
+        if let Some((_, def)) = column
+            && SqlType::of(def.label) != SqlType::Text
+        {
+            return Err(self.binder.error(
+                SqlState::UndefinedFunction,
+                expr.at,
+                format!(
+                    "{word} takes TEXT: column \"{}\" of table \"{}\" is {}",
+                    def.name,
+                    self.def.name,
+                    def.label.name()
+                ),
+            ));
+        }
+        let text = |e: &Expr| -> Result<Option<String>> {
+            if has_column(e) {
+                return Err(self.not_answered(e.at, "a comparison of two columns"));
+            }
+            match self.binder.constant(e, SqlType::Text)? {
+                Datum::Null => Ok(None),
+                Datum::Text { text, .. } => Ok(Some(text)),
+                _ => Err(self.binder.error(
+                    SqlState::UndefinedFunction,
+                    e.at,
+                    format!("{word} takes TEXT, not a number or a time"),
+                )),
+            }
+        };
+        let bad = |e: &Expr, message: &str| {
+            (self.binder).error(SqlState::InvalidEscapeSequence, e.at, message)
+        };
+        let escape = match escape {
+            None => Some('\\'),
+            Some(e) => match text(e)? {
+                None => return Ok(Predicate::Const(None)),
+                Some(t) => {
+                    let mut chars = t.chars();
+                    match (chars.next(), chars.next()) {
+                        (one, None) => one,
+                        _ => {
+                            let e = bad(e, "invalid escape string");
+                            return Err(e.hint("ESCAPE takes one character, or none"));
+                        }
+                    }
+                }
+            },
+        };
+        let Some(written) = text(pattern)? else {
+            return Ok(Predicate::Const(None));
+        };
+        let pattern = LikePattern::new(&written, fold, escape)
+            .map_err(|_| bad(pattern, "the pattern ends with its escape character"))?;
+        Ok(match column {
+            Some((channel, _)) => Predicate::Like { channel, pattern },
+            None => Predicate::Const(text(expr)?.map(|t| pattern.matches(&t))),
+        })
+    }
+
     fn constant_bool(&self, e: &Expr) -> Result<Option<bool>> {
         let v = self.binder.constant(e, SqlType::Bool)?;
         match &v {
@@ -569,11 +794,11 @@ impl<'a> Walk<'_, 'a> {
                 text,
                 unknown: true,
             } if value::parse_bool(text).is_some() => Ok(value::parse_bool(text)),
-            _ => Err(self.binder.error(
-                strandline_core::SqlState::DatatypeMismatch,
-                e.at,
-                "a condition must be BOOL",
-            )),
+            _ => {
+                Err(self
+                    .binder
+                    .error(SqlState::DatatypeMismatch, e.at, "a condition must be BOOL"))
+            }
         }
     }
 
@@ -604,7 +829,7 @@ impl<'a> Walk<'_, 'a> {
         match order {
             Some(o) => Ok(Some(op.holds(o))),
             None => Err(self.binder.error(
-                strandline_core::SqlState::DatatypeMismatch,
+                SqlState::DatatypeMismatch,
                 left.at,
                 "the two sides of the comparison are of different types",
             )),

@@ -273,6 +273,7 @@ impl<'a> Binder<'a> {
             Cond::Or(list) => Err(one(list.get(1).map_or(0, Cond::at), "OR")),
             Cond::Between { expr, .. } => Err(one(expr.at, "BETWEEN (two comparisons)")),
             Cond::In { expr, .. } => Err(one(expr.at, "IN")),
+            Cond::Like { expr, .. } => Err(one(expr.at, "LIKE")),
             Cond::InRange { range, .. } => Err(self.wrong_family(
                 def,
                 range.at,
@@ -341,6 +342,7 @@ impl<'a> Binder<'a> {
             Cond::Compare { left, right, .. } => check(left).and_then(|()| check(right)),
             Cond::IsNull { expr, .. }
             | Cond::IsBool { expr, .. }
+            | Cond::Like { expr, .. }
             | Cond::Between { expr, .. }
             | Cond::In { expr, .. }
             | Cond::InRange { expr, .. }

@@ -3,19 +3,15 @@
 use super::Binder;
 use super::eval::{has_column, type_of};
 use super::filter::{Channels, StreamColumn, StreamFilter};
-use crate::ast::{
-    AggregateCall, ExprKind, FillSpec, Item, ItemKind, KeyExpr, Name, OrderItem, Sample, Select,
-};
+use crate::ast::{ExprKind, FillSpec, Item, ItemKind, KeyExpr, Name, OrderItem, Sample, Select};
 use crate::plan::{OutputColumn, OutputSource, Plan, Shape, SortKey, Source};
 use crate::types::{Datum, SqlType, check_width};
 use strandline_core::error::{Error, Result, SqlState};
-use strandline_core::ids::ColumnId;
 use strandline_core::scan::{
-    Aggregate, AggregateFn, BucketFill, Entities, LatestScan, Predicate, SampleBy, StreamAggregate,
+    Aggregate, BucketFill, Entities, LatestScan, Predicate, RowFilter, SampleBy, StreamAggregate,
     StreamScan, TsRange,
 };
-use strandline_core::schema::{Label, TableDef};
-use strandline_core::value::Kind;
+use strandline_core::schema::TableDef;
 
 /// Columns of the engine's batch before the channels.
 const ENTITY: usize = 0;
@@ -44,11 +40,17 @@ impl<'a> Binder<'a> {
             .items
             .iter()
             .any(|i| matches!(i.what, ItemKind::Aggregate(_)));
+        if def.options.mutable {
+            self.check_mutable(def, select)?;
+        }
         if let (Some(at), true) = (select.latest, aggregates || select.sample.is_some()) {
             return Err(self.not_answered(def, at, "LATEST ON with aggregates"));
         }
         if aggregates || select.sample.is_some() || !select.group_by.is_empty() {
             return self.select_aggregates(def, select);
+        }
+        if def.options.mutable {
+            return self.select_state(def, select);
         }
         let mut channels = Channels::default();
         let columns = self.stream_items(def, select, &mut channels)?;
@@ -77,6 +79,7 @@ impl<'a> Binder<'a> {
         };
         Ok(Plan::Select {
             source: Source::Stream(StreamScan {
+                floor: i64::MIN,
                 table: def.id,
                 entities: filter.entities,
                 range: filter.range,
@@ -118,6 +121,7 @@ impl<'a> Binder<'a> {
         }
         Ok(Plan::Select {
             source: Source::Latest(LatestScan {
+                floor: i64::MIN,
                 table: def.id,
                 entities,
                 until: filter.range.to,
@@ -180,7 +184,7 @@ impl<'a> Binder<'a> {
         })
     }
 
-    fn stream_items(
+    pub(super) fn stream_items(
         &self,
         def: &'a TableDef,
         select: &Select,
@@ -256,7 +260,7 @@ impl<'a> Binder<'a> {
         }
     }
 
-    fn stream_order(
+    pub(super) fn stream_order(
         &self,
         def: &'a TableDef,
         select: &Select,
@@ -306,18 +310,17 @@ impl<'a> Binder<'a> {
         let mut channels = Channels::default();
         let filter = self.stream_filter(def, select, &mut channels)?;
         let mut entities = filter.entities;
-        match filter.predicate {
-            None | Some(Predicate::Const(Some(true))) => {}
-            Some(Predicate::Const(_)) => entities = Entities::In(Vec::new()),
-            Some(_) => {
-                let at = select.filter.as_ref().map_or(select.table.at, |f| f.at());
-                return Err(self.not_answered(
-                    def,
-                    at,
-                    "an aggregate with a condition on channels",
-                ));
+        let filter_rows = match filter.predicate {
+            None | Some(Predicate::Const(Some(true))) => None,
+            Some(Predicate::Const(_)) => {
+                entities = Entities::In(Vec::new());
+                None
             }
-        }
+            Some(predicate) => Some(RowFilter {
+                channels: channels.list.iter().map(|c| (c.column, c.kind)).collect(),
+                predicate,
+            }),
+        };
         let by_entity = self.groups_by_entity(def, select)?;
         let fill = self.bucket_fill(def, select, filter.range)?;
         let base = usize::from(by_entity) + usize::from(select.sample.is_some());
@@ -338,7 +341,7 @@ impl<'a> Binder<'a> {
                             aggregates.push(aggregate);
                             aggregates.len() - 1
                         });
-                    (function_name(call.func).to_owned(), ty, base + n)
+                    (call.name.to_owned(), ty, base + n)
                 }
                 ItemKind::Expr(e) => {
                     let ExprKind::Column(name) = &e.kind else {
@@ -385,9 +388,11 @@ impl<'a> Binder<'a> {
             self.aggregate_order(def, select, &columns, &aggregates, base, by_entity, fill)?;
         Ok(Plan::Select {
             source: Source::Aggregate(StreamAggregate {
+                floor: i64::MIN,
                 table: def.id,
                 entities,
                 range: filter.range,
+                filter: filter_rows,
                 aggregates,
                 sample: select.sample.as_ref().map(|s| SampleBy {
                     interval: s.interval,
@@ -599,95 +604,5 @@ impl<'a> Binder<'a> {
                 }
             },
         }))
-    }
-
-    /// An aggregate and the type of its answer. min, max, first and last keep their column's label, sum and
-    /// avg answer DOUBLE, count INT; a FILL that can put a fraction between makes INT and BOOL a DOUBLE.
-    fn aggregate(
-        &self,
-        def: &'a TableDef,
-        select: &Select,
-        call: &AggregateCall,
-        fill: Option<BucketFill>,
-    ) -> Result<(Aggregate, SqlType)> {
-        let fraction = fill.is_some_and(BucketFill::makes_fractions);
-        let count_type = if fraction {
-            SqlType::Float8
-        } else {
-            SqlType::Int8
-        };
-        let rows = Aggregate {
-            func: AggregateFn::Count,
-            column: None,
-        };
-        let Some(name) = &call.column else {
-            return Ok((rows, count_type));
-        };
-        let channel = match self.stream_column(def, select, name)? {
-            StreamColumn::Channel(c) => c,
-            // Every row has an entity and a ts.
-            _ if call.func == AggregateFn::Count => return Ok((rows, count_type)),
-            _ => {
-                let what = format!("{}({})", function_name(call.func), name.column.text);
-                return Err(self.not_answered(def, call.at, &what));
-            }
-        };
-        let label = SqlType::of(channel.label);
-        let ty = match call.func {
-            AggregateFn::Count => count_type,
-            AggregateFn::Sum | AggregateFn::Avg => {
-                if !matches!(channel.label, Label::Double | Label::Int) {
-                    return Err(self.error(
-                        SqlState::UndefinedFunction,
-                        call.at,
-                        format!(
-                            "{}() does not take {} column \"{}\" of table \"{}\"",
-                            function_name(call.func),
-                            channel.label.name(),
-                            channel.name,
-                            def.name
-                        ),
-                    ));
-                }
-                SqlType::Float8
-            }
-            _ => match (label, fill) {
-                (SqlType::Int8 | SqlType::Bool, _) if fraction => SqlType::Float8,
-                (SqlType::Bool, Some(BucketFill::Number(n))) if n != 0.0 && n != 1.0 => {
-                    SqlType::Float8
-                }
-                (SqlType::Text, Some(BucketFill::Number(_))) => {
-                    return Err(self.error(
-                        SqlState::DatatypeMismatch,
-                        call.at,
-                        format!(
-                            "FILL with a number does not fit TEXT column \"{}\"",
-                            channel.name
-                        ),
-                    ));
-                }
-                _ => label,
-            },
-        };
-        let column: Option<(ColumnId, Kind)> = Some((channel.id, channel.label.kind()));
-        Ok((
-            Aggregate {
-                func: call.func,
-                column,
-            },
-            ty,
-        ))
-    }
-}
-
-fn function_name(func: AggregateFn) -> &'static str {
-    match func {
-        AggregateFn::Count => "count",
-        AggregateFn::Sum => "sum",
-        AggregateFn::Avg => "avg",
-        AggregateFn::Min => "min",
-        AggregateFn::Max => "max",
-        AggregateFn::First => "first",
-        AggregateFn::Last => "last",
     }
 }

@@ -498,9 +498,21 @@ impl Parser<'_> {
         if negated {
             self.next();
         }
-        if self.is_any_word(&["LIKE", "ILIKE", "SIMILAR"]) {
-            let word = self.raw(self.peek()).to_ascii_uppercase();
-            return Err(self.general(self.peek().start, word));
+        if self.is_word(0, "SIMILAR") {
+            return Err(self.general(self.peek().start, "SIMILAR"));
+        }
+        if self.is_any_word(&["LIKE", "ILIKE"]) {
+            let fold = self.is_word(0, "ILIKE");
+            self.next();
+            let pattern = self.expr()?;
+            let escape = self.eat_word("ESCAPE").then(|| self.expr()).transpose()?;
+            return Ok(Cond::Like {
+                expr: left,
+                pattern,
+                escape,
+                fold,
+                negated,
+            });
         }
         if self.eat_word("BETWEEN") {
             if self.is_word(0, "SYMMETRIC") {

@@ -9,6 +9,7 @@ mod alter;
 mod create;
 mod dialect;
 mod drop;
+mod explain;
 mod expr;
 mod insert;
 mod maintenance;
@@ -95,6 +96,13 @@ pub(crate) enum Parsed {
         /// The types written behind the name.
         declared: Vec<Option<SqlType>>,
         /// What is prepared.
+        statement: Box<Statement>,
+    },
+    /// EXPLAIN.
+    Explain {
+        /// ANALYZE: it is run too.
+        analyze: bool,
+        /// What is explained.
         statement: Box<Statement>,
     },
     /// EXECUTE.
@@ -537,6 +545,7 @@ impl<'a> Parser<'a> {
             "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" => self.transaction()?,
             "CHECKPOINT" => self.checkpoint()?,
             "VACUUM" => self.vacuum()?,
+            "EXPLAIN" => return self.explain(),
             "PREPARE" => self.prepare()?,
             "EXECUTE" => self.execute()?,
             "DEALLOCATE" => self.deallocate()?,

@@ -6,10 +6,10 @@ use crate::ast::{
     AggregateCall, Expr, ExprKind, FillSpec, Item, ItemKind, KeyExpr, Name, OrderItem, Returning,
     Sample, Select,
 };
-use crate::lexer::Kind;
+use crate::lexer::{self, Kind};
 use crate::time::{self, Unit};
 use strandline_core::error::SqlState;
-use strandline_core::scan::AggregateFn;
+use strandline_core::scan::{AggregateFn, Quantile};
 use strandline_core::time::Interval;
 
 /// Words that begin a clause, and so are no alias of a table.
@@ -24,18 +24,30 @@ const CLAUSES: &[&str] = &[
     "TABLESAMPLE",
 ];
 
-fn aggregate(word: &str) -> Option<AggregateFn> {
-    Some(match word.to_ascii_lowercase().as_str() {
-        "count" => AggregateFn::Count,
-        "sum" => AggregateFn::Sum,
-        "avg" => AggregateFn::Avg,
-        "min" => AggregateFn::Min,
-        "max" => AggregateFn::Max,
-        "first" => AggregateFn::First,
-        "last" => AggregateFn::Last,
-        _ => return None,
-    })
-}
+/// Percentiles stand with the median until their share is known.
+const AGGREGATES: &[(&str, AggregateFn)] = &[
+    ("count", AggregateFn::Count),
+    ("sum", AggregateFn::Sum),
+    ("avg", AggregateFn::Avg),
+    ("min", AggregateFn::Min),
+    ("max", AggregateFn::Max),
+    ("first", AggregateFn::First),
+    ("last", AggregateFn::Last),
+    ("stddev", AggregateFn::StddevSamp),
+    ("stddev_samp", AggregateFn::StddevSamp),
+    ("stddev_pop", AggregateFn::StddevPop),
+    ("variance", AggregateFn::VarSamp),
+    ("var_samp", AggregateFn::VarSamp),
+    ("var_pop", AggregateFn::VarPop),
+    ("median", AggregateFn::Percentile(Quantile::HALF)),
+    (PERCENTILE, AggregateFn::Percentile(Quantile::HALF)),
+    (
+        APPROX_PERCENTILE,
+        AggregateFn::ApproxPercentile(Quantile::HALF),
+    ),
+];
+const PERCENTILE: &str = "percentile_cont";
+const APPROX_PERCENTILE: &str = "approx_percentile_cont";
 
 impl Parser<'_> {
     /// SELECT, WITH, VALUES, TABLE: ours, the evaluator's, or refused.
@@ -228,7 +240,10 @@ impl Parser<'_> {
         if t.kind != Kind::Word || self.peek_at(1).kind != Kind::LParen {
             return Ok(None);
         }
-        let Some(func) = aggregate(self.raw(t)) else {
+        let known = AGGREGATES
+            .iter()
+            .find(|a| a.0.eq_ignore_ascii_case(self.raw(t)));
+        let Some(&(name, func)) = known else {
             return Ok(None);
         };
         self.at += 2;
@@ -237,10 +252,14 @@ impl Parser<'_> {
             return Err(self.general(self.peek().start, format!("{}(DISTINCT …)", self.raw(t))));
         }
         self.eat_word("ALL");
+        let mut share = None;
         let column = if func == AggregateFn::Count && self.eat(Kind::Star) {
             None
         } else {
-            let e = self.expr()?;
+            let mut e = self.expr()?;
+            if matches!(name, PERCENTILE | APPROX_PERCENTILE) {
+                (e, share) = self.percentile(name, e)?;
+            }
             match e.kind {
                 ExprKind::Column(c) => Some(c),
                 // count(1) counts rows; NULL would count nothing, and is no one's intention.
@@ -252,7 +271,48 @@ impl Parser<'_> {
             return Err(self.general(self.peek().start, "an aggregate of several values"));
         }
         self.require(Kind::RParen)?;
-        Ok(Some(AggregateCall { func, column, at }))
+        Ok(Some(AggregateCall {
+            func,
+            name,
+            column,
+            share,
+            at,
+        }))
+    }
+
+    /// What a percentile is of, and its share: `(x, 0.9)`, or `(0.9) WITHIN GROUP (ORDER BY x)` up to the last
+    /// parenthesis; its first argument already read.
+    fn percentile(&mut self, name: &str, first: Expr) -> PResult<(Expr, Option<(Expr, bool)>)> {
+        if name == APPROX_PERCENTILE && self.eat(Kind::Comma) {
+            let share = self.expr()?;
+            return Ok((first, Some((share, false))));
+        }
+        if !self.is(Kind::RParen) || !self.is_word(1, "WITHIN") {
+            let how = if name == PERCENTILE {
+                "percentile_cont(0.9) WITHIN GROUP (ORDER BY column)"
+            } else {
+                "approx_percentile_cont(column, 0.9)"
+            };
+            let at = self.peek().start;
+            let e = self.error(
+                SqlState::UndefinedFunction,
+                at,
+                format!("{name} needs a column and a share"),
+            );
+            return Err(e.hint(how).into());
+        }
+        self.next();
+        self.next();
+        self.expect_word("GROUP")?;
+        self.require(Kind::LParen)?;
+        self.expect_word("ORDER")?;
+        self.expect_word("BY")?;
+        let of = self.expr()?;
+        let descending = self.eat_word("DESC");
+        if !descending {
+            self.eat_word("ASC");
+        }
+        Ok((of, Some((first, descending))))
     }
 
     fn clauses(&mut self, select: &mut Select) -> PResult<()> {
@@ -385,6 +445,7 @@ impl Parser<'_> {
     fn sample(&mut self, at: u32) -> PResult<Sample> {
         self.expect_word("BY")?;
         let t = self.peek();
+        self.check_units()?;
         let interval = match self.months() {
             Some(months) => Interval::Months(months),
             None => Interval::Ms(self.duration()?),
@@ -457,6 +518,38 @@ impl Parser<'_> {
             total = Some(i64::saturating_add(total.unwrap_or(0), months));
         }
         total
+    }
+
+    /// Refuses a width of calendar and of fixed units together: it would have no one length.
+    fn check_units(&self) -> PResult<()> {
+        let (mut months, mut fixed) = (false, false);
+        let mut n = 0;
+        while matches!(self.peek_at(n).kind, Kind::Int | Kind::Decimal)
+            && self.peek_at(n + 1).kind == Kind::Word
+            && let Some(unit) = time::unit(self.raw(self.peek_at(n + 1)))
+        {
+            let number = self.peek_at(n);
+            let wrong = |message: &str| {
+                let e = lexer::syntax(self.text, number.start, message);
+                Err(e
+                    .hint("SAMPLE BY 1 month, SAMPLE BY 1 y 6 months, SAMPLE BY 5 d")
+                    .into())
+            };
+            match unit {
+                Unit::Months(_) if number.kind == Kind::Decimal => {
+                    return wrong("SAMPLE BY takes whole months and years");
+                }
+                Unit::Months(_) => months = true,
+                Unit::Fixed(_) => fixed = true,
+            }
+            if months && fixed {
+                return wrong(
+                    "SAMPLE BY takes calendar units (months, years) or fixed ones, not both",
+                );
+            }
+            n += 2;
+        }
+        Ok(())
     }
 
     fn key(&mut self, clause: &str) -> PResult<KeyExpr> {
