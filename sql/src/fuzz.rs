@@ -37,6 +37,7 @@ pub fn catalog() -> Catalog {
             next_column: ColumnId(64 + columns.len() as u32),
             columns,
             entity_uuid,
+            options: Default::default(),
         })
     };
     let hold = Fill::Hold {
@@ -88,8 +89,24 @@ pub fn catalog() -> Catalog {
                 ]),
                 false,
             ),
+            mutable(table(
+                5,
+                "state",
+                Family::Timeseries,
+                columns(&[
+                    ("name", Label::TEXT, Fill::None),
+                    ("n", Label::Int, Fill::None),
+                    ("up", Label::Bool, Fill::None),
+                ]),
+                false,
+            )),
         ],
     )
+}
+
+fn mutable(mut table: Arc<TableDef>) -> Arc<TableDef> {
+    Arc::make_mut(&mut table).options.mutable = true;
+    table
 }
 
 /// Calls `f` with that catalog, the default limits and two shards.
@@ -217,6 +234,7 @@ mod tests {
         "devices",
         "ids",
         "log",
+        "state",
         "$sys.tables",
         "pg_class",
         "pg_attribute a",
@@ -317,6 +335,8 @@ mod tests {
         "SELECT speed, event FROM tele WHERE entity = 'veh-1' AND ts BETWEEN 2026-01-01 AND now() - 1h ORDER BY ts LIMIT 5",
         "SELECT entity, ts, avg(speed), last(event) FROM tele IN RANGE (2026-01-01, +1day) SAMPLE BY 5 m FILL(LINEAR)",
         "SELECT * FROM tele WHERE ts <= $1 LATEST ON ts PARTITION BY entity",
+        "SELECT n, count(*) FROM state WHERE NOT (ts IN ($1, 5) OR entity > 'b') AND up ORDER BY name",
+        "DELETE FROM state WHERE entity = $1",
         "INSERT INTO tele (entity, ts, speed, event) VALUES ('a', $1, -1.5, 'é'), ('b', 2026-01-01T10:00:00, NULL, E'\\t')",
         "UPDATE devices SET name = 'x', size = $1 WHERE xid = '019f31db000000000000000000000001' AND x_rev = 3 RETURNING *",
         "SELECT name, x_rev FROM devices WHERE x_rev > 5 ORDER BY born DESC NULLS LAST LIMIT $1 OFFSET 2",

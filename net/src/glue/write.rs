@@ -88,6 +88,17 @@ pub async fn run(engine: &Rc<dyn Engine>, plan: Plan, insert_returns_none: bool)
             };
             Ok(changed("DELETE", version, returning))
         }
+        Plan::DeleteEntity { table, entity } => {
+            let wrote = match entity {
+                Some(entity) => engine.delete_entity(table, entity).await?,
+                None => false,
+            };
+            Ok(Answer {
+                rows: None,
+                tag: Tag::Count("DELETE", u64::from(wrote)),
+                wrote,
+            })
+        }
         _ => Err(Error::internal("not a write")),
     }
 }

@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use strandline_core::error::Result;
 use strandline_core::ids::ColumnId;
 use strandline_core::io::LocalFuture;
+use strandline_core::profile::ScanCounters;
 use strandline_core::routing::hash64;
 use strandline_core::scan::{
     ChannelRead, Entities, LatestScan, Predicate, StreamAggregate, StreamScan, TsRange,
@@ -59,6 +60,8 @@ trait StateTarget {
     fn is_full(&self) -> bool;
     /// Hands them on; `false`: no more are wanted.
     fn hand_on(&mut self) -> LocalFuture<'_, Result<bool>>;
+    /// What was looked at.
+    fn note(&mut self, counters: &ScanCounters);
 }
 
 struct Rows<'o> {
@@ -83,6 +86,9 @@ impl StateTarget for Rows<'_> {
             let more = self.rows.rows() == 0 || self.out.push(self.rows.take()).await?;
             Ok(more && self.left > 0)
         })
+    }
+    fn note(&mut self, counters: &ScanCounters) {
+        self.out.note(counters);
     }
 }
 
@@ -126,6 +132,9 @@ impl StateTarget for Feed {
         };
         let added = add().map(|()| true);
         Box::pin(std::future::ready(added))
+    }
+    fn note(&mut self, counters: &ScanCounters) {
+        self.agg.counters().add(counters);
     }
 }
 
@@ -221,6 +230,7 @@ impl StreamTable {
     /// Gives each live entity to `target`. Each row is one moment's; rows of a long answer may be of
     /// different moments.
     async fn states(&self, read: &StateRead<'_>, target: &mut dyn StateTarget) -> Result<()> {
+        self.check_tails()?;
         if read.range.is_empty() || target.is_full() {
             return Ok(());
         }
@@ -282,6 +292,11 @@ impl StreamTable {
             self.env.breathe().await;
         }
         target.hand_on().await?;
+        target.note(&ScanCounters {
+            shards: 1,
+            tails: count as u64,
+            ..ScanCounters::default()
+        });
         Ok(())
     }
 

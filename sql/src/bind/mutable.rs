@@ -169,3 +169,101 @@ impl<'a> Binder<'a> {
         .hint("INSERT the entity with a newer ts and the channels that change: that is the update")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{error, plan};
+    use super::*;
+    use crate::fuzz::with_context;
+    use crate::parse;
+    use strandline_core::scan::{Entities, Predicate, TsRange};
+    use strandline_core::value::Value;
+
+    fn scan(sql: &str) -> StreamScan {
+        match plan(sql) {
+            Plan::Select {
+                source: Source::Stream(scan),
+                ..
+            } => scan,
+            other => panic!("{sql}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn entity_and_ts_are_values_like_others() {
+        let q = scan("SELECT n FROM state WHERE entity = 'a' AND (ts > 5 OR NOT up)");
+        assert_eq!(q.entities, Entities::In(vec!["a".into()]));
+        assert_eq!(q.range, TsRange::ALL);
+        let columns: Vec<ColumnId> = q.channels.iter().map(|c| c.column).collect();
+        assert_eq!(columns, [ColumnId(65), ColumnId::TS, ColumnId(66)]);
+        assert_eq!(q.output, 1);
+        let after = Predicate::And(vec![Predicate::Compare {
+            channel: 1,
+            op: CmpOp::Ge,
+            value: Value::F64(6.0),
+        }]);
+        let Some(Predicate::Or(any)) = q.predicate else {
+            panic!("{:?}", q.predicate);
+        };
+        assert_eq!(any[0], after);
+        // What is sorted by is read, and no condition's column is shown.
+        let q = scan("SELECT name FROM state WHERE ts = 5 AND entity <> 'b' ORDER BY n LIMIT 3");
+        let columns: Vec<ColumnId> = q.channels.iter().map(|c| c.column).collect();
+        let (ts, entity) = (ColumnId::TS, ColumnId::ENTITY);
+        assert_eq!(columns, [ColumnId(64), ColumnId(65), ts, entity]);
+        assert_eq!((q.output, q.limit), (2, None));
+        // LATEST ON says nothing more.
+        let latest = scan("SELECT name FROM state WHERE ts = 5 LATEST ON ts PARTITION BY entity");
+        assert_eq!(latest, scan("SELECT name FROM state WHERE ts = 5"));
+        assert_eq!(scan("SELECT n FROM state LIMIT 3 OFFSET 2").limit, Some(5));
+    }
+
+    #[test]
+    fn null_compares_with_nothing() {
+        for cond in ["ts = NULL", "ts <> NULL", "ts > NULL"] {
+            let q = scan(&format!("SELECT n FROM state WHERE {cond}"));
+            assert_eq!(q.predicate, Some(Predicate::Const(None)), "{cond}");
+        }
+        let q = scan("SELECT n FROM state WHERE ts BETWEEN NULL AND 5");
+        let Some(Predicate::And(ends)) = q.predicate else {
+            panic!("{:?}", q.predicate);
+        };
+        assert_eq!(ends[0], Predicate::Const(None));
+    }
+
+    #[test]
+    fn delete_takes_one_entity() {
+        let entity = |sql| match plan(sql) {
+            Plan::DeleteEntity { entity, .. } => entity,
+            other => panic!("{other:?}"),
+        };
+        let a = Some("a".to_owned());
+        assert_eq!(entity("DELETE FROM state WHERE entity = 'a'"), a);
+        assert_eq!(entity("DELETE FROM state s WHERE 'a' = entity"), a);
+        assert_eq!(entity("DELETE FROM state WHERE entity = NULL"), None);
+        let types = with_context(|cx| {
+            let statement = &parse("DELETE FROM state WHERE entity = $1", cx.limits).unwrap()[0];
+            statement.describe(cx, &[]).unwrap().parameters
+        });
+        assert_eq!(types, [SqlType::Text]);
+        for sql in [
+            "DELETE FROM state",
+            "DELETE FROM state WHERE n = 1",
+            "DELETE FROM state WHERE entity > 'a'",
+            "DELETE FROM state WHERE entity = 'a' OR entity = 'b'",
+            "DELETE FROM state WHERE entity = name",
+            "DELETE FROM state WHERE entity = 'a' RETURNING n",
+            "UPDATE state SET n = 1 WHERE entity = 'a'",
+            "SELECT * FROM state RAW",
+            "SELECT count(*) FROM state SAMPLE BY 1 h",
+        ] {
+            let e = error(sql);
+            assert_eq!(e.state().code(), "0A000", "{sql}: {e}");
+            assert!(e.message().contains("\"state\""), "{sql}: {e}");
+        }
+        assert_eq!(
+            error("DELETE FROM state WHERE entity = 5").state().code(),
+            "42804"
+        );
+    }
+}

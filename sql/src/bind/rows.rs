@@ -23,6 +23,9 @@ struct Target {
 
 impl<'a> Binder<'a> {
     pub(super) fn update(&self, update: &Update) -> Result<Plan> {
+        if let Some(def) = self.mutable_table(&update.table) {
+            return Err(self.update_refused(def, update.table.at));
+        }
         let def = self.rows_table(&update.table, "UPDATE")?;
         let mut seen = HashSet::new();
         let mut set = Vec::with_capacity(update.set.len());
@@ -71,6 +74,9 @@ impl<'a> Binder<'a> {
     }
 
     pub(super) fn delete(&self, delete: &Delete) -> Result<Plan> {
+        if let Some(def) = self.mutable_table(&delete.table) {
+            return self.delete_entity(def, delete);
+        }
         let def = self.rows_table(&delete.table, "DELETE")?;
         let target = self.target(def, delete.filter.as_ref(), "DELETE", &delete.table)?;
         Ok(Plan::DeleteRow {
@@ -97,7 +103,7 @@ impl<'a> Binder<'a> {
                 def,
                 name.at,
                 verb,
-                "timeseries tables are append-only: INSERT a newer observation",
+                "timeseries tables are append-only: INSERT a newer observation; a table WITH (MUTABLE) keeps one row per entity and has DELETE",
             )),
         }
     }

@@ -54,6 +54,15 @@ pub fn batch(rng: &Rng, rows: usize, entities: u64, wide: bool) -> StreamBatch {
     b.finish()
 }
 
+/// What a DELETE of an entity writes.
+fn tombstone(entity: &str, ts: i64) -> StreamBatch {
+    let mut b = StreamBatchBuilder::default();
+    b.begin_row(entity, hash64(entity.as_bytes()), ts);
+    let slot = b.slot(ColumnId::DELETED, Kind::F64);
+    b.push_f64(slot, 1.0);
+    b.finish()
+}
+
 fn keyed(input: &[u8]) -> Outcome {
     let (decoded, held) = peak_bytes(|| decode_versions(input));
     assert!(
@@ -108,6 +117,8 @@ fn check(batch: &StreamBatch) {
             .all(|&e| (e as usize) < batch.entities.len())
     );
     for column in &batch.columns {
+        let tombstones = column.id == ColumnId::DELETED && column.cells.kind() == Kind::F64;
+        assert!(column.id >= ColumnId::FIRST_USER || tombstones);
         match &column.rows {
             None => assert_eq!(column.cells.len(), rows),
             Some(list) => {
@@ -157,13 +168,15 @@ fn records_of_batches() {
     ];
     Target {
         name: "stream records",
-        corpus: shapes
-            .map(|(rows, entities, wide)| {
+        corpus: (shapes.iter())
+            .map(|&(rows, entities, wide)| batch(&rng, rows, entities, wide))
+            .chain([tombstone("veh-1", 1_700_000_000_000)])
+            .map(|batch| {
                 let mut bytes = Vec::new();
-                encode_batch(&batch(&rng, rows, entities, wide), &mut bytes);
+                encode_batch(&batch, &mut bytes);
                 bytes
             })
-            .into(),
+            .collect(),
         tokens: &[],
         mend: None,
         memory: (16 << 10, 64),
