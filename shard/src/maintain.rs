@@ -5,6 +5,7 @@ use crate::files;
 use crate::manifest::{self, Manifest, TableManifest};
 use crate::segment::{Segment, TMP_SUFFIX};
 use crate::worker::{Shard, Store, count};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 use strandline_core::error::{Error, Result, SqlState};
@@ -13,26 +14,53 @@ use strandline_core::ids::{Lsn, SegmentId, TableId};
 /// After a flush or merge that failed (a full disk), the next try comes this much later.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// Memtables whose flushes share an edit of the manifest, and their bytes: their memory is free after it.
+const ROUND_TABLES: usize = 1024;
+/// See [`ROUND_TABLES`].
+const ROUND_BYTES: usize = 16 << 20;
+/// Flushes of small tables wait for the disk together.
+const FLUSHES_AT_A_TIME: usize = 8;
+
 /// Puts a merge in the place of its inputs, which it answers.
 type InstallMerge = Box<dyn FnOnce() -> Vec<Rc<Segment>>>;
+
+/// A flush whose segments are on disk.
+struct Flushed {
+    table: TableId,
+    flushed: Lsn,
+    segments: Vec<SegmentId>,
+    bytes: u64,
+    install: Box<dyn FnOnce()>,
+}
+
+/// A merge whose segments are on disk.
+struct Merged {
+    inputs: Vec<SegmentId>,
+    outputs: Vec<Rc<Segment>>,
+    install: InstallMerge,
+}
 
 impl Shard {
     /// Flushes while memory or log is over its threshold; sleeps till the next ring.
     pub(crate) async fn flush_loop(self: Rc<Self>) {
         while !self.is_stopping() {
             self.flush_wanted.wait().await;
-            while let Some(table) = self.flush_candidate() {
+            loop {
+                let round = self.flush_round();
+                if round.is_empty() {
+                    break;
+                }
                 if self.is_stopping() {
                     return;
                 }
                 let guard = self.flushing.lock().await;
-                let done = self.flush_table(table).await;
+                let done = self.flush_tables(&round).await;
                 drop(guard);
                 self.flush_outcome(&done);
                 if let Err(e) = done {
                     tracing::warn!(
                         shard = self.id.0,
-                        table = table.0,
+                        tables = round.len(),
                         "flush failed, trying again: {e}"
                     );
                     self.remove_unfinished().await;
@@ -58,97 +86,177 @@ impl Shard {
         }
     }
 
-    /// The table to flush next. One that was dropped and whose slice has not gone yet is none: its flush
-    /// changes nothing, and asking for it again and again would never give the DROP its turn.
-    fn flush_candidate(&self) -> Option<TableId> {
+    /// The tables to flush next; none when nothing is due. One that was dropped and whose slice has not gone
+    /// yet is none of them: its flush changes nothing, and asking for it again and again would never give the
+    /// DROP its turn.
+    fn flush_round(&self) -> Vec<TableId> {
         let (active, frozen) = self.memtable_bytes();
-        if active > self.plan.flush_at || active + frozen > self.plan.wait_at {
-            let largest = self.largest_active().or_else(|| self.any_frozen());
-            if largest.is_some() {
-                return largest;
+        if frozen > 0 {
+            // Left by a flush that failed, or by CHECKPOINT.
+            let tables = self.tables.borrow();
+            let some = tables
+                .iter()
+                .filter(|(t, s)| s.memory().frozen > 0 && self.exists(**t));
+            let round: Vec<TableId> = some.map(|(&t, _)| t).collect();
+            if !round.is_empty() {
+                return round;
             }
         }
-        if frozen > 0
-            && let Some(table) = self.any_frozen()
-        {
-            return Some(table);
+        if active > self.plan.flush_at || active + frozen > self.plan.wait_at {
+            return self.largest_active(active / 2);
         }
         if self.wal.live_bytes() > self.shared.limits.log_bytes {
+            // All tables that hold the older half of the log: for each of them alone the whole log would have
+            // to be full again, and thousands of tables with a row now and then are flushed together.
             let tables = self.tables.borrow();
-            let oldest = tables
+            let mut oldest: Vec<(Lsn, TableId)> = tables
                 .iter()
                 .filter(|(t, _)| self.exists(**t))
                 .filter_map(|(&t, s)| Some((s.oldest_unflushed()?, t)))
-                .min();
-            return oldest.map(|(_, t)| t);
+                .collect();
+            oldest.sort_unstable();
+            let first = oldest.first().map_or(0, |o| o.0.0);
+            let half = first + self.applied().0.saturating_sub(first) / 2;
+            return (oldest.into_iter().enumerate())
+                .filter(|(n, (lsn, _))| *n == 0 || lsn.0 <= half)
+                .map(|(_, (_, table))| table)
+                .collect();
         }
-        None
-    }
-
-    fn any_frozen(&self) -> Option<TableId> {
-        self.tables
-            .borrow()
-            .iter()
-            .find(|(t, s)| s.memory().frozen > 0 && self.exists(**t))
-            .map(|(&t, _)| t)
+        Vec::new()
     }
 
     /// Moves what a table has in memory now to segments. The caller holds `flushing`.
     pub async fn flush_table(&self, table: TableId) -> Result<()> {
-        if let Ok((_, store)) = self.store(table) {
-            store.freeze();
-            self.note_memory(table);
-            self.flush_frozen(table).await?;
-        } else {
-            self.forget_memory(table);
-        }
-        Ok(())
+        self.flush_tables(&[table]).await
     }
 
-    /// Moves a table's frozen memtables to segments, oldest first. The caller holds `flushing`.
-    pub(crate) async fn flush_frozen(&self, table: TableId) -> Result<()> {
+    /// Moves what these tables have in memory now to segments. The caller holds `flushing`.
+    pub(crate) async fn flush_tables(&self, tables: &[TableId]) -> Result<()> {
+        for &table in tables {
+            if let Ok((_, store)) = self.store(table) {
+                store.freeze();
+                self.note_memory(table);
+            } else {
+                self.forget_memory(table);
+            }
+        }
+        self.flush_frozen(tables).await
+    }
+
+    /// Moves the frozen memtables of these tables to segments, oldest first: small ones together, with one
+    /// edit of the manifest. The caller holds `flushing`.
+    pub(crate) async fn flush_frozen(&self, tables: &[TableId]) -> Result<()> {
+        let mut left: VecDeque<TableId> = tables.iter().copied().collect();
         loop {
-            let Some(store) = self.tables.borrow().get(&table).cloned() else {
-                return Ok(());
-            };
-            let (flushed, ids, install): (Lsn, Vec<SegmentId>, Box<dyn FnOnce()>) = match &store {
-                Store::Stream(t) => {
-                    let Some(done) = t.flush().await? else { break };
-                    let ids = done.segments.iter().map(|s| s.id()).collect();
-                    let t = t.clone();
-                    (
-                        done.flushed_lsn,
-                        ids,
-                        Box::new(move || t.install_flush(done)),
-                    )
+            let (mut group, mut bytes) = (Vec::new(), 0);
+            while let Some(&table) = left.front() {
+                let frozen = self.store_of(table).map_or(0, |s| s.memory().frozen);
+                let all_of_it = bytes + frozen > ROUND_BYTES.min(self.plan.flush_at / 2);
+                if !group.is_empty() && (all_of_it || group.len() >= ROUND_TABLES) {
+                    break;
                 }
-                Store::Keyed(t) => {
-                    let Some(done) = t.flush(self.watermark(table)).await? else {
-                        break;
-                    };
-                    let ids = done.segments.iter().map(|s| s.id()).collect();
-                    let t = t.clone();
-                    (
-                        done.flushed_lsn,
-                        ids,
-                        Box::new(move || t.install_flush(done)),
-                    )
+                left.pop_front();
+                if frozen > 0 {
+                    group.push(table);
+                    bytes += frozen;
                 }
+            }
+            if group.is_empty() {
+                break;
+            }
+            self.flush_group(&group).await?;
+            // A table may have several frozen memtables: each is a flush of its own.
+            let again = |t: &&TableId| {
+                let store = self.store_of(**t);
+                store.is_some_and(|s| s.memory().frozen > 0)
             };
+            group.iter().filter(again).for_each(|&t| left.push_front(t));
+        }
+        self.release_log().await
+    }
+
+    fn store_of(&self, table: TableId) -> Option<Store> {
+        self.tables.borrow().get(&table).cloned()
+    }
+
+    /// The oldest frozen memtable of each of these tables.
+    async fn flush_group(&self, group: &[TableId]) -> Result<()> {
+        let (mut done, mut failed) = (Vec::new(), None);
+        for some in group.chunks(FLUSHES_AT_A_TIME) {
+            let flushes = some.iter().map(|&table| self.write_flush(table));
+            for flush in futures_util::future::join_all(flushes).await {
+                match flush {
+                    Ok(flushed) => done.extend(flushed),
+                    Err(e) => failed = Some(e),
+                }
+            }
+            if failed.is_some() {
+                break;
+            }
+        }
+        // Those that were written count, whatever became of the others.
+        if !done.is_empty() {
+            if done.iter().any(|f| !f.segments.is_empty()) {
+                self.sync_segments().await?;
+            }
             self.edit_manifest(|m| {
-                let entry = m.tables.entry(table).or_default();
-                entry.flushed = entry.flushed.max(flushed);
-                entry.segments.extend(&ids);
+                for f in &done {
+                    let entry = m.tables.entry(f.table).or_default();
+                    entry.flushed = entry.flushed.max(f.flushed);
+                    entry.segments.extend(&f.segments);
+                }
             })
             .await?;
-            install();
-            self.flush_epoch.set(self.flush_epoch.get() + 1);
-            count(&self.counters.flushes, 1);
-            self.note_memory(table);
+            for f in done {
+                (f.install)();
+                self.flush_epoch.set(self.flush_epoch.get() + 1);
+                count(&self.counters.flushes, 1);
+                count(&self.counters.flushed_bytes, f.bytes);
+                self.note_memory(f.table);
+                self.note_debt(f.table);
+            }
             // Here, not in the flush loop: CHECKPOINT and VACUUM make segments too.
             self.merge_wanted.ring();
         }
-        self.release_log().await
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Writes the segments of a table's oldest frozen memtable; `None`: it has none.
+    async fn write_flush(&self, table: TableId) -> Result<Option<Flushed>> {
+        let Some(store) = self.store_of(table) else {
+            return Ok(None);
+        };
+        let (flushed, segments, install): (Lsn, Vec<Rc<Segment>>, Box<dyn FnOnce()>) = match store {
+            Store::Stream(t) => {
+                let Some(done) = t.flush().await? else {
+                    return Ok(None);
+                };
+                let install = done.segments.clone();
+                let lsn = done.flushed_lsn;
+                (lsn, install, Box::new(move || t.install_flush(done)))
+            }
+            Store::Keyed(t) => {
+                let Some(done) = t.flush(self.watermark(table)).await? else {
+                    return Ok(None);
+                };
+                let install = done.segments.clone();
+                let lsn = done.flushed_lsn;
+                (lsn, install, Box::new(move || t.install_flush(done)))
+            }
+        };
+        Ok(Some(Flushed {
+            table,
+            flushed,
+            bytes: segments.iter().map(|s| s.bytes()).sum(),
+            segments: segments.iter().map(|s| s.id()).collect(),
+            install,
+        }))
+    }
+
+    /// Makes the names of finished segments last.
+    pub(crate) async fn sync_segments(&self) -> Result<()> {
+        let dir = manifest::segment_dir(self.id);
+        Ok(self.env.disk.sync_dir(&dir).await?)
     }
 
     /// Gives the log files back whose records are all in segments.
@@ -209,41 +317,60 @@ impl Shard {
         let Some(store) = self.tables.borrow().get(&table).cloned() else {
             return Ok(false);
         };
-        let (inputs, outputs, install): (Vec<SegmentId>, Vec<SegmentId>, InstallMerge) =
-            match &store {
-                Store::Stream(t) => {
-                    let Some(job) = t.pick_merge() else {
-                        return Ok(false);
-                    };
-                    let done = t.merge(&job).await?;
-                    let outputs = done.outputs.iter().map(|s| s.id()).collect();
-                    let t = t.clone();
-                    (
-                        done.inputs.clone(),
-                        outputs,
-                        Box::new(move || t.install_merge(done)),
-                    )
-                }
-                Store::Keyed(t) => {
-                    let Some(job) = t.pick_merge() else {
-                        return Ok(false);
-                    };
-                    let done = t.merge(&job, self.watermark(table)).await?;
-                    let outputs = done.outputs.iter().map(|s| s.id()).collect();
-                    let t = t.clone();
-                    (
-                        done.inputs.clone(),
-                        outputs,
-                        Box::new(move || t.install_merge(done)),
-                    )
-                }
-            };
-        self.replace_segments(table, &inputs, &outputs).await?;
-        self.doomed.borrow_mut().extend(install());
+        let Some(merged) = self.write_merge(table, store).await? else {
+            return Ok(false);
+        };
+        let outputs: Vec<SegmentId> = merged.outputs.iter().map(|s| s.id()).collect();
+        if !outputs.is_empty() {
+            self.sync_segments().await?;
+        }
+        self.replace_segments(table, &merged.inputs, &outputs)
+            .await?;
+        let written = merged.outputs.iter().map(|s| s.bytes()).sum();
+        self.doom((merged.install)());
+        drop(merged.outputs);
         self.flush_epoch.set(self.flush_epoch.get() + 1);
         count(&self.counters.merges, 1);
+        count(&self.counters.merge_written_bytes, written);
+        self.note_debt(table);
         self.collect_doomed().await;
         Ok(true)
+    }
+
+    /// Writes the next merge of a table, if one is due.
+    async fn write_merge(&self, table: TableId, store: Store) -> Result<Option<Merged>> {
+        let counters = &self.counters;
+        match store {
+            Store::Stream(t) => {
+                let Some(job) = t.pick_merge() else {
+                    return Ok(None);
+                };
+                let done = t.merge(&job).await?;
+                count(&counters.merge_read_bytes, done.read_bytes);
+                count(&counters.blocks_encoded, done.blocks.0);
+                count(&counters.blocks_copied, done.blocks.1);
+                Ok(Some(Merged {
+                    inputs: done.inputs.clone(),
+                    outputs: done.outputs.clone(),
+                    install: Box::new(move || t.install_merge(done)),
+                }))
+            }
+            Store::Keyed(t) => {
+                let Some(job) = t.pick_merge() else {
+                    return Ok(None);
+                };
+                let done = t.merge(&job, self.watermark(table)).await?;
+                count(&counters.merge_read_bytes, job.bytes());
+                let blocks = |s: &Rc<Segment>| s.blocks(0).len() as u64;
+                let encoded = done.outputs.iter().map(blocks).sum();
+                count(&counters.blocks_encoded, encoded);
+                Ok(Some(Merged {
+                    inputs: done.inputs.clone(),
+                    outputs: done.outputs.clone(),
+                    install: Box::new(move || t.install_merge(done)),
+                }))
+            }
+        }
     }
 
     /// Makes `outputs` stand where the first of `inputs` stood, durably.
@@ -284,17 +411,24 @@ impl Shard {
         }
     }
 
+    /// These segments are no longer part of a table, and the manifest says so: their files go once no reader
+    /// holds them.
+    pub(crate) fn doom(&self, segments: Vec<Rc<Segment>>) {
+        segments.iter().for_each(|s| s.doom(&self.trash));
+    }
+
+    /// Removes files as the last of their readers end.
+    pub(crate) async fn trash_loop(self: Rc<Self>) {
+        while !self.is_stopping() {
+            self.trash.signal.wait().await;
+            self.collect_doomed().await;
+        }
+    }
+
     /// Removes files of segments that are no longer part of a table and that no reader holds.
     pub(crate) async fn collect_doomed(&self) {
-        let free: Vec<Rc<Segment>> = {
-            let mut doomed = self.doomed.borrow_mut();
-            let (free, held) = doomed.drain(..).partition(|s| Rc::strong_count(s) == 1);
-            *doomed = held;
-            free
-        };
-        for segment in free {
-            let path = segment.path().to_string();
-            drop(segment);
+        let free = self.trash.paths.take();
+        for path in free {
             if let Err(e) = self.env.disk.remove(&path).await {
                 tracing::warn!(
                     shard = self.id.0,
@@ -302,6 +436,7 @@ impl Shard {
                     "an old segment could not be removed: {e}"
                 );
             }
+            self.env.breathe().await;
         }
     }
 
@@ -311,10 +446,13 @@ impl Shard {
         let _merge = self.merging.lock().await;
         let store = self.tables.borrow_mut().remove(&table);
         self.forget_memory(table);
+        self.forget_debt(table);
         self.edit_manifest_if(|m| m.tables.remove(&table).is_some())
             .await?;
         if let Some(store) = store {
-            self.doomed.borrow_mut().extend(store.segments());
+            self.doom(store.segments());
+            self.remove_damaged(&store.damaged()).await;
+            drop(store);
         }
         self.collect_doomed().await;
         self.release_log().await
@@ -334,8 +472,8 @@ impl Shard {
         &self,
         edit: impl FnOnce(&mut Manifest) -> bool,
     ) -> Result<()> {
-        let mut current = self.manifest.lock().await;
-        let mut next = current.clone();
+        let mut file = self.manifest.lock().await;
+        let mut next = file.current().clone();
         if !edit(&mut next) {
             return Ok(());
         }
@@ -343,15 +481,7 @@ impl Shard {
         if let Some(xid) = self.shared.last_xid() {
             next.max_xid = xid.to_string();
         }
-        files::replace(
-            &self.env,
-            &manifest::shard_dir(self.id),
-            manifest::NAME,
-            manifest::KIND,
-            &next,
-        )
-        .await
-        .map_err(|e| {
+        file.change(next).await.map_err(|e| {
             Error::new(
                 e.state(),
                 format!(
@@ -360,8 +490,6 @@ impl Shard {
                     e.message()
                 ),
             )
-        })?;
-        *current = next;
-        Ok(())
+        })
     }
 }

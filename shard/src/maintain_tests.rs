@@ -100,7 +100,7 @@ impl Disk for SmallDisk {
 }
 
 /// A database of one shard that flushes past 128 KiB.
-async fn database(dir: &Path) -> (Rc<LocalEngine>, Rc<Shard>, Env, Rc<Cell<bool>>) {
+pub(crate) async fn database(dir: &Path) -> (Rc<LocalEngine>, Rc<Shard>, Env, Rc<Cell<bool>>) {
     let env = testing::env(dir);
     let full = Rc::new(Cell::new(false));
     let disk = Rc::new(SmallDisk {
@@ -144,6 +144,7 @@ fn a_full_disk_keeps_nothing_of_what_could_not_be_written() {
             family: Family::Rows,
             columns: vec![column],
             entity_uuid: false,
+            options: Default::default(),
         };
         engine.create_table(spec, false).await.unwrap();
         let table = engine.catalog().table("t").unwrap().id;

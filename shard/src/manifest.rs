@@ -27,6 +27,9 @@ pub struct Manifest {
     /// The log has a list of its files, without which it is damaged. A snapshot's log has none.
     #[serde(default)]
     pub log_listed: bool,
+    /// The number of the file of edits that belongs to it; see [`crate::manifest_file`]. 0: there is none.
+    #[serde(default)]
+    pub edits: u64,
     /// Log records that never happened: from the first number to before the second. See [`Fence`].
     pub void: Vec<(Lsn, Lsn)>,
 }

@@ -1,11 +1,12 @@
 //! How a shard comes up: manifest, segments, log. Running it again after a crash in its middle gives the
 //! same shard: nothing is changed before it is known to be whole.
 
+use crate::damage::{self, Damaged, GIVEN_UP_SUFFIX};
 use crate::files;
 use crate::manifest::{self, Fence, Manifest};
 use crate::manifest_file::ManifestFile;
 use crate::router::Router;
-use crate::segment::{BlockCache, Segment};
+use crate::segment::BlockCache;
 use crate::shared::Shared;
 use crate::store::StoreContext;
 use crate::wal::{Wal, WalOptions};
@@ -69,8 +70,8 @@ impl Shard {
         let fence: Option<Fence> =
             files::read(env, &dir, manifest::FENCE_NAME, manifest::FENCE_KIND).await?;
 
-        let cache =
-            BlockCache::new(MemoryPlan::of(shared.limits.memory_bytes, shared.shards).cache);
+        let plan = MemoryPlan::of(&shared.limits, shared.shards);
+        let cache = BlockCache::new(plan.cache);
         let next_segment = next_segment(env, &seg_dir, manifest.next_segment).await?;
         let cx = StoreContext {
             dir: seg_dir.clone(),
@@ -83,16 +84,33 @@ impl Shard {
             .retain(|id, _| catalog.table_by_id(*id).is_some());
         let mut tables: BTreeMap<TableId, Store> = BTreeMap::new();
         for def in catalog.tables() {
-            let store = make_store(env, def.clone(), &cx);
-            let mut segments = Vec::new();
+            let store = make_store(env, def.clone(), &cx, &plan);
+            let (mut segments, mut damaged) = (Vec::new(), Vec::new());
             if let Some(t) = manifest.tables.get(&def.id) {
                 for &segment in &t.segments {
-                    segments.push(Segment::open(env, &seg_dir, segment, cache.clone()).await?);
+                    match damage::open(env, &seg_dir, segment, cache.clone()).await? {
+                        Ok(segment) => segments.push(segment),
+                        Err(lost) => {
+                            tracing::error!(
+                                shard = id.0,
+                                table = def.name,
+                                "{}: reads that could need it fail, others go on",
+                                lost.error.message()
+                            );
+                            damaged.push(lost);
+                        }
+                    }
                 }
             }
             match &store {
-                Store::Stream(t) => t.open_segments(segments).await?,
-                Store::Keyed(t) => t.open_segments(segments).await?,
+                Store::Stream(t) => {
+                    t.set_damaged(Damaged::new(damaged));
+                    t.open_segments(segments).await?;
+                }
+                Store::Keyed(t) => {
+                    t.set_damaged(Damaged::new(damaged));
+                    t.open_segments(segments).await?;
+                }
             }
             tables.insert(def.id, store);
         }
@@ -195,7 +213,7 @@ async fn remove_strays(env: &Env, dir: &str, manifest: &Manifest) -> Result<()> 
         .map(|&s: &SegmentId| crate::segment::file_name(s))
         .collect();
     for name in env.disk.list(dir).await? {
-        if !named.contains(&name) {
+        if !named.contains(&name) && !name.ends_with(GIVEN_UP_SUFFIX) {
             env.disk.remove(&files::join(dir, &name)).await?;
         }
     }

@@ -30,6 +30,8 @@ impl Shard {
             keyed_versions: self.counters.keyed_versions.get(),
             memtable_bytes: (active + frozen) as u64,
             tail_bytes: self.tail_bytes() as u64,
+            name_bytes: self.name_bytes() as u64,
+            tails_given_up: self.counters.tails_given_up.get(),
             cache_bytes: self.cache.used_bytes() as u64,
             entities: tables
                 .values()
@@ -41,11 +43,27 @@ impl Shard {
                     }
                 })
                 .sum(),
+            damaged_segments: segments.iter().filter(|s| s.damage().is_some()).count() as u64
+                + tables
+                    .values()
+                    .map(|s| s.damaged().segments().len() as u64)
+                    .sum::<u64>(),
             segments: segments.len() as u64,
             segment_bytes: segments.iter().map(|s| s.bytes()).sum(),
             flushes: self.counters.flushes.get(),
             merges: self.counters.merges.get(),
-            merge_debt_bytes: tables.values().map(Store::merge_debt_bytes).sum(),
+            merge_debt_bytes: self.debt_bytes.get(),
+            flushed_bytes: self.counters.flushed_bytes.get(),
+            merge_read_bytes: self.counters.merge_read_bytes.get(),
+            merge_written_bytes: self.counters.merge_written_bytes.get(),
+            blocks_encoded: self.counters.blocks_encoded.get(),
+            blocks_copied: self.counters.blocks_copied.get(),
+            expired_segments: self.counters.expired_segments.get(),
+            expired_bytes: self.counters.expired_bytes.get(),
+            held_segments: self.trash.held.get(),
+            writes_slowed: self.counters.writes_slowed.get(),
+            slowed_us: self.counters.slowed_us.get(),
+            slow_down_us: self.debt().delay().as_micros() as u64,
             writers_waiting: self.writers_waiting() as u64,
             messages: self.counters.messages.get(),
         }
@@ -56,6 +74,19 @@ impl Shard {
         let tables = self.tables.borrow();
         let mut all = Vec::new();
         for (&table, store) in tables.iter() {
+            all.extend(store.damaged().segments().iter().map(|d| SegmentStatus {
+                shard: self.id,
+                segment: d.id,
+                table,
+                rows: 0,
+                bytes: d.bytes,
+                blocks: 0,
+                range: (0, 0),
+                damage: Some(d.error.message().to_string()),
+                unreadable: true,
+                level: 0,
+                bucket_days: None,
+            }));
             for segment in store.segments() {
                 let info = segment.info();
                 all.push(SegmentStatus {
@@ -66,6 +97,12 @@ impl Shard {
                     bytes: segment.bytes(),
                     blocks: segment.blocks(0).len() as u64,
                     range: info.range,
+                    bucket_days: match store {
+                        Store::Stream(t) => t.bucket_of(&segment).map(|b| b.days()),
+                        Store::Keyed(_) => None,
+                    },
+                    damage: segment.damage().map(|e| e.message().to_string()),
+                    unreadable: false,
                     level: (info.flushes.1 - info.flushes.0).min(u64::from(u32::MAX)) as u32,
                 });
             }

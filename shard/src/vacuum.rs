@@ -69,7 +69,7 @@ impl Shard {
         let done = store.purge(&plan, self.watermark(table)).await?;
         let outputs: Vec<_> = done.outputs.iter().map(|s| s.id()).collect();
         self.replace_segments(table, &done.inputs, &outputs).await?;
-        self.doomed.borrow_mut().extend(store.install_merge(done));
+        self.doom(store.install_merge(done));
         self.flush_epoch.set(self.flush_epoch.get() + 1);
         self.collect_doomed().await;
         Ok(count)

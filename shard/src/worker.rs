@@ -6,13 +6,14 @@
 
 use crate::files;
 use crate::keyed::KeyedTable;
-use crate::manifest::{self, Fence, Manifest};
+use crate::manifest::{self, Fence};
+use crate::manifest_file::ManifestFile;
 use crate::router::Router;
-use crate::segment::{BlockCache, Segment};
+use crate::segment::{BlockCache, Segment, Trash};
 use crate::shared::{Shared, no_table};
 use crate::signal::{Gate, Signal};
 use crate::store::{MemoryUse, StoreContext};
-use crate::stream::StreamTable;
+use crate::stream::{StreamTable, budget};
 use crate::wal::Wal;
 use futures_util::lock::Mutex;
 use std::cell::{Cell, RefCell};
@@ -23,6 +24,7 @@ use std::time::Duration;
 use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::ids::{Lsn, Rev, ShardId, TableId};
 use strandline_core::io::{Env, TaskQueue};
+use strandline_core::limits::Limits;
 use strandline_core::revision::Ticket;
 use strandline_core::schema::{Family, TableDef};
 
@@ -96,6 +98,26 @@ pub struct Counters {
     pub flushes: Cell<u64>,
     /// Merges done.
     pub merges: Cell<u64>,
+    /// Bytes of segments that flushes wrote.
+    pub flushed_bytes: Cell<u64>,
+    /// Bytes of segments that merges read.
+    pub merge_read_bytes: Cell<u64>,
+    /// Bytes of segments that merges wrote.
+    pub merge_written_bytes: Cell<u64>,
+    /// Blocks that merges encoded anew.
+    pub blocks_encoded: Cell<u64>,
+    /// Blocks that merges took over as they stood.
+    pub blocks_copied: Cell<u64>,
+    /// Segments that RETENTION took away as a whole.
+    pub expired_segments: Cell<u64>,
+    /// Their bytes.
+    pub expired_bytes: Cell<u64>,
+    /// Writes that were slowed because flushes or merges lag behind.
+    pub writes_slowed: Cell<u64>,
+    /// For how long, together, µs.
+    pub slowed_us: Cell<u64>,
+    /// Channels whose tails were given up.
+    pub tails_given_up: Cell<u64>,
     /// Messages from other executors.
     pub messages: Cell<u64>,
 }
@@ -109,7 +131,8 @@ pub fn count(cell: &Cell<u64>, n: u64) {
 }
 
 /// The thresholds of one shard, derived from `memory_bytes`: an eighth of the shard's share starts a flush,
-/// half of it makes writers wait, a quarter caches blocks; the rest is for tails, names and statements.
+/// half of it makes writers wait, a quarter caches blocks; the rest is for tails and names, as `tails_percent`
+/// and `names_percent` say, and for statements.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryPlan {
     /// Active memtables past this are flushed.
@@ -118,16 +141,26 @@ pub struct MemoryPlan {
     pub wait_at: usize,
     /// The block cache.
     pub cache: usize,
+    /// Tails past this are given up.
+    pub tails: usize,
+    /// Names of entities past this: no new ones are taken.
+    pub names: usize,
 }
+
+/// A shard has room for so many bytes of names, however little memory it is given.
+const NAMES_LEAST: usize = 64 << 10;
 
 impl MemoryPlan {
     /// Of one shard among `shards`.
-    pub fn of(memory_bytes: u64, shards: u16) -> Self {
-        let share = (memory_bytes / u64::from(shards.max(1))) as usize;
+    pub fn of(limits: &Limits, shards: u16) -> Self {
+        let share = (limits.memory_bytes / u64::from(shards.max(1))) as usize;
+        let part = |percent: u64| share / 100 * percent as usize;
         MemoryPlan {
             flush_at: share / 8,
             wait_at: share / 2,
             cache: share / 4,
+            tails: part(limits.tails_percent),
+            names: part(limits.names_percent).max(NAMES_LEAST),
         }
     }
 }
@@ -156,13 +189,17 @@ pub struct Shard {
     pub merging: Mutex<()>,
     pub(crate) cx: StoreContext,
     pub(crate) tables: RefCell<BTreeMap<TableId, Store>>,
-    pub(crate) manifest: Mutex<Manifest>,
+    pub(crate) manifest: Mutex<ManifestFile>,
     pub(crate) plan: MemoryPlan,
     pub(crate) barrier: Gate,
     pub(crate) pressure: Gate,
     pub(crate) flush_wanted: Signal,
     pub(crate) merge_wanted: Signal,
-    pub(crate) doomed: RefCell<Vec<Rc<Segment>>>,
+    pub(crate) retention_wanted: Signal,
+    /// Files of segments that are no longer part of a table and that no reader holds.
+    pub(crate) trash: Rc<Trash>,
+    pub(crate) debts: RefCell<BTreeMap<TableId, u64>>,
+    pub(crate) debt_bytes: Cell<u64>,
     /// Goes up when rows move from memory to segments: a lookup that awaited across it starts over.
     pub(crate) flush_epoch: Cell<u64>,
     pub(crate) flush_error: RefCell<Option<Error>>,
@@ -170,6 +207,8 @@ pub struct Shard {
     memory: RefCell<BTreeMap<TableId, MemoryUse>>,
     active_bytes: Cell<usize>,
     frozen_bytes: Cell<usize>,
+    tail_bytes: Cell<usize>,
+    name_bytes: Cell<usize>,
     doubtful: RefCell<Vec<Ticket>>,
     fencing: Cell<bool>,
     stopping: Cell<bool>,
@@ -195,7 +234,7 @@ pub struct Parts {
     /// Stores, replayed.
     pub tables: BTreeMap<TableId, Store>,
     /// The manifest.
-    pub manifest: Manifest,
+    pub manifest: ManifestFile,
     /// The last record of the log.
     pub applied: Lsn,
 }
@@ -203,7 +242,7 @@ pub struct Parts {
 impl Shard {
     /// Puts a recovered shard together.
     pub fn assemble(parts: Parts) -> Rc<Shard> {
-        let plan = MemoryPlan::of(parts.shared.limits.memory_bytes, parts.shared.shards);
+        let plan = MemoryPlan::of(&parts.shared.limits, parts.shared.shards);
         let shard = Rc::new(Shard {
             id: parts.id,
             executor: parts.router.executor(),
@@ -223,13 +262,18 @@ impl Shard {
             pressure: Gate::default(),
             flush_wanted: Signal::default(),
             merge_wanted: Signal::default(),
-            doomed: RefCell::default(),
+            retention_wanted: Signal::default(),
+            trash: Rc::default(),
+            debts: RefCell::default(),
+            debt_bytes: Cell::new(0),
             flush_epoch: Cell::new(0),
             flush_error: RefCell::default(),
             applied: Cell::new(parts.applied),
             memory: RefCell::default(),
             active_bytes: Cell::new(0),
             frozen_bytes: Cell::new(0),
+            tail_bytes: Cell::new(0),
+            name_bytes: Cell::new(0),
             doubtful: RefCell::default(),
             fencing: Cell::new(false),
             stopping: Cell::new(false),
@@ -258,6 +302,17 @@ impl Shard {
             TaskQueue::Background,
             Box::pin(async move { shard.merge_loop().await }),
         );
+        let shard = self.clone();
+        self.env.tasks.spawn(
+            TaskQueue::Background,
+            Box::pin(async move { shard.retention_loop().await }),
+        );
+        let shard = self.clone();
+        self.env.tasks.spawn(
+            TaskQueue::Background,
+            Box::pin(async move { shard.trash_loop().await }),
+        );
+        self.retention_wanted.ring();
         self.flush_wanted.ring();
         self.merge_wanted.ring();
     }
@@ -267,6 +322,8 @@ impl Shard {
         self.stopping.set(true);
         self.flush_wanted.ring();
         self.merge_wanted.ring();
+        self.retention_wanted.ring();
+        self.trash.signal.ring();
         let _flush = self.flushing.lock().await;
         let _merge = self.merging.lock().await;
         self.wal.close().await;
@@ -305,7 +362,7 @@ impl Shard {
             }
             return Ok((def, store.clone()));
         }
-        let store = make_store(&self.env, def.clone(), &self.cx);
+        let store = make_store(&self.env, def.clone(), &self.cx, &self.plan);
         self.tables.borrow_mut().insert(table, store.clone());
         Ok((def, store))
     }
@@ -333,9 +390,10 @@ impl Shard {
 
     // --- admission --------------------------------------------------------------------------------
 
-    /// Waits until a write may go on: no CHECKPOINT barrier, memory and log below their bounds. An error
-    /// when this shard takes no writes.
+    /// Waits until a write may go on: no CHECKPOINT barrier, memory and log below their bounds; and a little
+    /// once when flushes and merges lag behind. An error when this shard takes no writes.
     pub async fn admit(&self) -> Result<()> {
+        let mut slowed = false;
         loop {
             if self.shared.is_draining() || self.stopping.get() {
                 return Err(Error::new(
@@ -360,6 +418,12 @@ impl Shard {
             if self.wal.is_full() {
                 self.wal.room().await;
                 continue;
+            }
+            if !slowed {
+                slowed = true;
+                if self.slow_down().await {
+                    continue;
+                }
             }
             return Ok(());
         }
@@ -387,7 +451,50 @@ impl Shard {
             .set(self.active_bytes.get() + now.active - before.active);
         self.frozen_bytes
             .set(self.frozen_bytes.get() + now.frozen - before.frozen);
+        self.note_standing(before, now);
         self.check_pressure();
+    }
+
+    /// Takes the change of what stays in memory: tails, which are given up when they are too many, and names.
+    fn note_standing(&self, before: MemoryUse, now: MemoryUse) {
+        self.tail_bytes
+            .set(self.tail_bytes.get() + now.tails - before.tails);
+        self.name_bytes
+            .set(self.name_bytes.get() + now.names - before.names);
+        if self.name_bytes.get() > self.plan.names {
+            self.shared.note_names_full();
+        }
+        if now.tails > before.tails && self.tail_bytes.get() > self.plan.tails {
+            self.give_up_tails();
+        }
+    }
+
+    /// Gives tails up, of whatever table, until they are within their share again.
+    fn give_up_tails(&self) {
+        let tables = self.tables.borrow();
+        let streams = tables.iter().filter_map(|(&id, store)| match store {
+            Store::Stream(t) => Some((id, t)),
+            Store::Keyed(_) => None,
+        });
+        let costs = streams.flat_map(|(id, t)| t.tail_costs().into_iter().map(move |c| (id, c)));
+        for (id, channel) in budget::excess(costs.collect(), self.plan.tails) {
+            let Some(Store::Stream(table)) = tables.get(&id) else {
+                continue;
+            };
+            table.give_up_tails(channel);
+            count(&self.counters.tails_given_up, 1);
+            let now = table.memory_bytes();
+            let mut memory = self.memory.borrow_mut();
+            let known = memory.entry(id).or_default();
+            self.tail_bytes
+                .set(self.tail_bytes.get() + now.tails - known.tails);
+            known.tails = now.tails;
+        }
+    }
+
+    /// Whether names of entities have used up their share: no new ones are taken.
+    pub(crate) fn names_full(&self) -> bool {
+        self.name_bytes.get() > self.plan.names
     }
 
     /// Forgets a dropped table's memory.
@@ -397,6 +504,7 @@ impl Shard {
                 .set(self.active_bytes.get() - before.active);
             self.frozen_bytes
                 .set(self.frozen_bytes.get() - before.frozen);
+            self.note_standing(before, MemoryUse::default());
         }
         self.check_pressure();
     }
@@ -419,19 +527,33 @@ impl Shard {
         (self.active_bytes.get(), self.frozen_bytes.get())
     }
 
-    /// Memory of tails and names.
+    /// Memory of tails.
     pub fn tail_bytes(&self) -> usize {
-        self.memory.borrow().values().map(|m| m.tails).sum()
+        self.tail_bytes.get()
     }
 
-    /// The table whose active memtable is largest.
-    pub(crate) fn largest_active(&self) -> Option<TableId> {
+    /// Memory of names of entities.
+    pub fn name_bytes(&self) -> usize {
+        self.name_bytes.get()
+    }
+
+    /// The tables whose active memtables are largest: so many that they hold at least so many bytes, if there
+    /// are that many.
+    pub(crate) fn largest_active(&self, bytes: usize) -> Vec<TableId> {
         let memory = self.memory.borrow();
-        memory
+        let mut all: Vec<(usize, TableId)> = memory
             .iter()
             .filter(|(t, m)| m.active > 0 && self.exists(**t))
-            .max_by_key(|(_, m)| m.active)
-            .map(|(&t, _)| t)
+            .map(|(&t, m)| (m.active, t))
+            .collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        let mut held = 0;
+        let enough = all.iter().take_while(|(active, _)| {
+            let more = held < bytes || held == 0;
+            held += active;
+            more
+        });
+        enough.map(|&(_, t)| t).collect()
     }
 
     /// Whether the catalog still has a table: a DROP is published before it reaches the shards.
@@ -494,10 +616,12 @@ impl Shard {
 }
 
 /// A store for a table.
-pub fn make_store(env: &Env, def: Arc<TableDef>, cx: &StoreContext) -> Store {
+pub fn make_store(env: &Env, def: Arc<TableDef>, cx: &StoreContext, plan: &MemoryPlan) -> Store {
     match def.family {
         Family::Timeseries => {
-            Store::Stream(Rc::new(StreamTable::new(env.clone(), def, cx.clone())))
+            let table = StreamTable::new(env.clone(), def, cx.clone());
+            table.set_tails_bound(plan.tails);
+            Store::Stream(Rc::new(table))
         }
         Family::Rows => Store::Keyed(Rc::new(KeyedTable::new(env.clone(), def, cx.clone()))),
     }

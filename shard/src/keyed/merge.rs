@@ -30,6 +30,13 @@ pub struct MergeJob {
     inputs: Vec<Rc<Segment>>,
 }
 
+impl MergeJob {
+    /// Bytes to be rewritten.
+    pub fn bytes(&self) -> u64 {
+        self.inputs.iter().map(|s| s.bytes()).sum()
+    }
+}
+
 /// A merge that is on disk and not yet part of the table.
 pub struct MergeDone {
     /// Segments that go.
@@ -158,7 +165,7 @@ impl KeyedTable {
             .segments
             .borrow()
             .iter()
-            .filter(|s| s.bytes() < self.cx.limits.segment_bytes)
+            .filter(|s| s.bytes() < self.cx.limits.segment_bytes && s.damage().is_none())
         {
             tiers
                 .entry(s.bytes().max(1).ilog2() / 2)
@@ -255,6 +262,7 @@ impl KeyedTable {
             }
         };
         let snapshot = self.snapshot();
+        snapshot.damaged.check()?;
         for (mem, seen) in &snapshot.mems {
             let mut after = Rev(0);
             loop {

@@ -9,7 +9,7 @@ mod sink;
 mod tests;
 
 pub use cache::BlockCache;
-pub use reader::Segment;
+pub use reader::{Segment, Trash};
 pub use sink::{SegmentFile, SegmentSink};
 pub use strandline_core::codec::Effort;
 pub use strandline_core::format::decoded::{DecodedBlock, DecodedColumn};
@@ -38,7 +38,9 @@ pub fn parse_file_name(name: &str) -> Option<SegmentId> {
 /// An operation on a file that failed, as the client sees it.
 fn io_error(doing: &str, path: &str, e: &io::Error) -> Error {
     let state = match e.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => SqlState::DiskFull,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            SqlState::DiskFull
+        }
         _ => SqlState::IoError,
     };
     Error::new(state, format!("cannot {doing} segment {path}: {e}"))

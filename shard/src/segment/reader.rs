@@ -2,9 +2,11 @@
 
 use super::cache::Key;
 use super::{BlockCache, DecodedBlock, DecodedColumn, damaged, file_name, io_error, layout_error};
+use crate::signal::Signal;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use strandline_core::codec;
-use strandline_core::error::{Error, Result};
+use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::format::block::{BlockMeta, ChunkMeta, SegmentInfo};
 use strandline_core::format::bloom::Bloom;
 use strandline_core::format::segment::{
@@ -31,6 +33,33 @@ pub struct Segment {
     file: Rc<dyn File>,
     cache: Rc<BlockCache>,
     cache_number: u64,
+    damage: RefCell<Option<Error>>,
+    /// Where its file's path goes when the last of its readers is through; see [`Segment::doom`].
+    trash: RefCell<Option<Rc<Trash>>>,
+}
+
+/// Files that nobody reads any more. Whoever waits for the signal removes them.
+#[derive(Default)]
+pub struct Trash {
+    /// Paths, relative to the disk's root.
+    pub paths: RefCell<Vec<String>>,
+    /// A path has come.
+    pub signal: Signal,
+    /// Segments that readers still hold.
+    pub held: Cell<u64>,
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        if let Some(trash) = self.trash.take() {
+            trash.held.set(trash.held.get() - 1);
+            trash
+                .paths
+                .borrow_mut()
+                .push(std::mem::take(&mut self.path));
+            trash.signal.ring();
+        }
+    }
 }
 
 impl Segment {
@@ -93,9 +122,18 @@ impl Segment {
             bloom: index.bloom,
             memory_bytes,
             file,
+            trash: RefCell::new(None),
             cache_number: cache.register(),
+            damage: RefCell::default(),
             cache,
         }))
+    }
+
+    /// It is no longer part of a table, and the manifest says so: once nobody holds it, its file can go.
+    pub fn doom(&self, trash: &Rc<Trash>) {
+        if self.trash.replace(Some(trash.clone())).is_none() {
+            trash.held.set(trash.held.get() + 1);
+        }
     }
 
     /// Its number.
@@ -144,6 +182,27 @@ impl Segment {
         block: usize,
         columns: &[ColumnId],
     ) -> Result<DecodedBlock> {
+        let read = self.read_columns(section, block, columns).await;
+        read.inspect_err(|e| self.note_damage(e))
+    }
+
+    /// The first damage that a read of it met since the start.
+    pub fn damage(&self) -> Option<Error> {
+        self.damage.borrow().clone()
+    }
+
+    fn note_damage(&self, e: &Error) {
+        if e.state() == SqlState::DataCorrupted {
+            self.damage.borrow_mut().get_or_insert_with(|| e.clone());
+        }
+    }
+
+    async fn read_columns(
+        &self,
+        section: u8,
+        block: usize,
+        columns: &[ColumnId],
+    ) -> Result<DecodedBlock> {
         let Some(meta) = self.blocks(section).get(block) else {
             return Err(Error::internal(format!(
                 "segment {} has no block {block} in section {section}",
@@ -185,6 +244,36 @@ impl Segment {
             }
         }
         Ok(DecodedBlock::new(meta.rows as usize, found))
+    }
+
+    /// All columns of a block as they are stored, after a look at their checksums.
+    ///
+    /// # Errors
+    /// As [`Segment::read`].
+    pub async fn read_encoded(&self, section: u8, block: usize) -> Result<Vec<u8>> {
+        let read = self.read_stored(section, block).await;
+        read.inspect_err(|e| self.note_damage(e))
+    }
+
+    async fn read_stored(&self, section: u8, block: usize) -> Result<Vec<u8>> {
+        let Some(meta) = self.blocks(section).get(block) else {
+            return Err(Error::internal(format!(
+                "segment {} has no block {block} in section {section}",
+                self.path
+            )));
+        };
+        let start = meta.chunks.first().map_or(0, |c| c.offset);
+        // The footer gives chunks no offsets, only lengths: they stand end to end.
+        let len = meta.chunks.iter().map(|c| u64::from(c.len)).sum();
+        let bytes = read_exact(&*self.file, &self.path, start, len).await?;
+        for chunk in &meta.chunks {
+            let at = (chunk.offset - start) as usize;
+            if crc32c::crc32c(&bytes[at..at + chunk.len as usize]) != chunk.crc {
+                let what = format_args!("column {}: its checksum does not fit", chunk.id);
+                return Err(damaged(&self.path, chunk.offset, &what));
+            }
+        }
+        Ok(bytes)
     }
 
     fn decode(

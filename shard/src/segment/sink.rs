@@ -148,6 +148,30 @@ impl SegmentSink {
         Ok(())
     }
 
+    /// Adds a block of another segment as it is stored there: `bytes` are those that
+    /// [`Segment::read_encoded`](super::Segment::read_encoded) gave for `meta`. Keys ascend as for
+    /// [`SegmentSink::push`].
+    ///
+    /// # Errors
+    /// `53100` or `58030` from the disk.
+    pub async fn push_encoded(&mut self, meta: &BlockMeta, bytes: &[u8]) -> Result<()> {
+        debug_assert!(self.blocks.last().is_none_or(|b| b.section < meta.section
+            || (b.section == meta.section && b.last_key <= meta.first_key)));
+        let mut meta = meta.clone();
+        let mut offset = self.bytes();
+        for chunk in &mut meta.chunks {
+            chunk.offset = offset;
+            offset += u64::from(chunk.len);
+        }
+        debug_assert_eq!(offset, self.bytes() + bytes.len() as u64);
+        self.buffer.extend_from_slice(bytes);
+        self.blocks.push(meta);
+        if self.buffer.len() >= WRITE_BYTES {
+            self.write_buffer().await?;
+        }
+        Ok(())
+    }
+
     fn encode(&mut self, column: &BlockColumn, rows: u32) -> Result<ChunkMeta> {
         let offset = self.bytes();
         let start = self.buffer.len();
@@ -210,7 +234,21 @@ impl SegmentSink {
     ///
     /// # Errors
     /// `53100` or `58030` from the disk, `XX000` for an index over 4 GiB. The segment is not there then.
-    pub async fn finish(mut self, info: SegmentInfo) -> Result<SegmentFile> {
+    pub async fn finish(self, info: SegmentInfo) -> Result<SegmentFile> {
+        let (disk, dir, path) = (self.env.disk.clone(), self.dir.clone(), self.path.clone());
+        let file = self.finish_unnamed(info).await?;
+        disk.sync_dir(&dir)
+            .await
+            .map_err(|e| io_error("sync the directory of", &path, &e))?;
+        Ok(file)
+    }
+
+    /// As [`SegmentSink::finish`], but for the directory: the name lasts once the caller has synced that, for
+    /// all files of one round together.
+    ///
+    /// # Errors
+    /// As [`SegmentSink::finish`].
+    pub async fn finish_unnamed(mut self, info: SegmentInfo) -> Result<SegmentFile> {
         let bloom = match std::mem::replace(&mut self.keys, Keys::Gathered(Vec::new())) {
             Keys::Gathered(hashes) => {
                 let mut filter = Bloom::with_keys(hashes.len());
@@ -240,9 +278,6 @@ impl SegmentSink {
         disk.rename(&self.tmp_path, &self.path)
             .await
             .map_err(|e| io_error("rename", &self.tmp_path, &e))?;
-        disk.sync_dir(&self.dir)
-            .await
-            .map_err(|e| io_error("sync the directory of", &self.path, &e))?;
         Ok(SegmentFile {
             id: self.id,
             bytes: self.written,

@@ -91,6 +91,29 @@ impl BlockBuilder {
         self.entity.extend_from_slice(entity);
     }
 
+    /// Rows of the block that is being filled, and whether the last of them are of this entity.
+    pub fn open_rows(&self, entity: &[u8]) -> (usize, bool) {
+        let last = self.counts.len().checked_sub(1);
+        let same = last.is_some_and(|n| self.names.get_bytes(n) == entity);
+        (self.ts.len(), same)
+    }
+
+    /// About so many rows more of the same entity come together: they and those of the block that is being
+    /// filled go into even parts.
+    pub fn expect(&mut self, rows: usize) {
+        let all = self.ts.len() + rows;
+        if all > self.most {
+            self.target = all.div_ceil(all.div_ceil(self.most));
+        }
+    }
+
+    /// A block that was stored before goes between: `rows` in this range.
+    pub fn note_copy(&mut self, rows: u64, range: (i64, i64)) {
+        debug_assert!(self.ts.is_empty() && self.done.is_empty());
+        self.rows += rows;
+        self.range = (self.range.0.min(range.0), self.range.1.max(range.1));
+    }
+
     /// Adds a row; cells stand in the order of the channels.
     pub fn push(&mut self, ts: i64, cells: &[CellRef], slices: &[SliceRef<'_>]) {
         let text = self.text_of(cells, slices);

@@ -1,21 +1,22 @@
 //! From frozen memtables to segments.
 
-use super::blocks::BlockBuilder;
+use super::pick::{Bucket, Route, plan_flush};
 use super::snapshot::Snapshot;
-use super::source::{Reader, index_runs, window_slices, window_views};
+use super::source::{Reader, index_runs};
+use super::writer::SegmentWriter;
 use super::{Frozen, StreamTable};
-use crate::segment::{Effort, Segment, SegmentSink};
+use crate::segment::{Effort, Segment};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use strandline_core::error::Result;
-use strandline_core::format::block::{SegmentInfo, SegmentKind};
+use strandline_core::format::block::BlockData;
 use strandline_core::ids::{ColumnId, Lsn};
-use strandline_core::routing::hash64;
 use strandline_core::scan::TsRange;
-use strandline_core::stream::memtable::MemTable;
-use strandline_core::stream::merge::{CellRef, EntityMerge};
+use strandline_core::stream::memtable::Run;
 use strandline_core::value::Kind;
 
-/// A flush that is durable and not yet part of the table.
+/// A flush that is on disk and not yet part of the table. The directory of its segments must be synced before
+/// a manifest names them.
 pub struct FlushDone {
     /// What it wrote.
     pub segments: Vec<Rc<Segment>>,
@@ -24,116 +25,8 @@ pub struct FlushDone {
     frozen: Rc<Frozen>,
 }
 
-/// A segment that is being written out of sorted rows.
-pub(super) struct SegmentWriter<'t> {
-    table: &'t StreamTable,
-    info: SegmentInfo,
-    effort: Effort,
-    sink: Option<SegmentSink>,
-    builder: BlockBuilder,
-}
-
-impl<'t> SegmentWriter<'t> {
-    /// The file is made with the first block, so that no rows leave none behind.
-    pub fn new(
-        table: &'t StreamTable,
-        flushes: (u64, u64),
-        effort: Effort,
-        channels: Vec<(ColumnId, Kind)>,
-    ) -> Self {
-        let limits = &table.cx.limits;
-        let (block_rows, block_bytes) = (limits.block_rows as usize, limits.block_bytes as usize);
-        SegmentWriter {
-            info: SegmentInfo {
-                kind: SegmentKind::Stream,
-                table: table.def().id,
-                flushes,
-                rows: 0,
-                range: (0, 0),
-                max_rev: 0,
-                tombstones: 0,
-            },
-            effort,
-            sink: None,
-            builder: BlockBuilder::new(block_rows, block_bytes, channels),
-            table,
-        }
-    }
-
-    /// All rows of the reader's entity `name`. Entities ascend.
-    pub async fn entity(
-        &mut self,
-        reader: &mut Reader,
-        name: &[u8],
-        id: Option<u32>,
-    ) -> Result<()> {
-        let mut windows = reader.entity(name, None, id, TsRange::ALL);
-        let channels = reader.channels.len();
-        self.builder
-            .begin_entity(name, windows.rows_at_most(reader));
-        let mut cells = vec![CellRef::NONE; channels];
-        let (mut any, mut rows) = (false, 0);
-        while let Some(window) = windows.next_window(reader).await? {
-            let views = window_views(&window);
-            let slices = window_slices(&window, &views);
-            let mut merge = EntityMerge::new(&slices, channels);
-            while let Some(ts) = merge.next_row(&mut cells) {
-                self.builder.push(ts, &cells, &slices);
-                any = true;
-                rows += 1;
-                // At once: blocks that wait are memory that the table has twice.
-                self.write_done().await?;
-                if rows % 256 == 0 {
-                    self.table.env.breathe().await;
-                }
-            }
-        }
-        self.write_done().await?;
-        if any {
-            self.open().await?.add_hash(hash64(name));
-        }
-        Ok(())
-    }
-
-    async fn open(&mut self) -> Result<&mut SegmentSink> {
-        let sink = match self.sink.take() {
-            Some(sink) => sink,
-            None => {
-                let (env, cx) = (&self.table.env, &self.table.cx);
-                SegmentSink::create(env, &cx.dir, cx.take_segment_id(), self.info.clone())
-                    .await?
-                    .with_effort(self.effort)
-            }
-        };
-        Ok(self.sink.insert(sink))
-    }
-
-    async fn write_done(&mut self) -> Result<()> {
-        while let Some(block) = self.builder.done.pop_front() {
-            self.open().await?.push(block).await?;
-        }
-        Ok(())
-    }
-
-    /// Seals the file; none when there were no rows.
-    pub async fn finish(mut self) -> Result<Option<Rc<Segment>>> {
-        self.builder.cut();
-        self.write_done().await?;
-        let Some(sink) = self.sink.take() else {
-            return Ok(None);
-        };
-        let (env, cx) = (&self.table.env, &self.table.cx);
-        let file = sink
-            .finish(SegmentInfo {
-                rows: self.builder.rows,
-                range: self.builder.range,
-                ..self.info
-            })
-            .await?;
-        let segment = Segment::open(env, &cx.dir, file.id, cx.cache.clone()).await?;
-        Ok(Some(segment))
-    }
-}
+/// Segments that a flush writes at most, one for each day if there are no more than that.
+const MOST_BUCKETS: usize = 8;
 
 impl StreamTable {
     /// Moves the active memtable to the frozen ones; false when it is empty.
@@ -144,7 +37,6 @@ impl StreamTable {
         };
         let rows = state.memtable.rows();
         let runs = state.memtable.take();
-        state.memtable = MemTable::default();
         state.frozen.push_back(Rc::new(Frozen {
             bytes: runs.iter().map(|r| r.memory_bytes()).sum(),
             runs,
@@ -181,19 +73,58 @@ impl StreamTable {
             runs: frozen.runs.clone(),
             applied: 0,
         };
+        let floor = self.floor();
+        let route = self.route(&frozen.runs, floor).await;
         let mut reader = Reader::new(snapshot, channels.clone());
         reader.index(&self.env).await;
-        let mut writer = SegmentWriter::new(self, (number, number), Effort::Flush, channels);
+        let flushes = (number, number);
+        let mut writer = SegmentWriter::new(self, flushes, Effort::Flush, channels, route, floor);
         for id in ids {
             let name = self.state.borrow().dictionary.name(id).to_vec();
-            writer.entity(&mut reader, &name, Some(id)).await?;
+            writer.begin_entity();
+            writer
+                .rows(&mut reader, &name, Some(id), TsRange::ALL)
+                .await?;
+            writer.end_entity(&name).await?;
             self.env.breathe().await;
         }
         Ok(Some(FlushDone {
-            segments: writer.finish().await?.into_iter().collect(),
+            segments: writer.finish().await?,
             flushed_lsn: frozen.lsns.1,
             frozen,
         }))
+    }
+
+    /// The buckets that the rows of some runs go to.
+    async fn route(&self, runs: &[Rc<Run>], floor: i64) -> Route {
+        let Some(top) = self.rules().top else {
+            return Route::Whole;
+        };
+        let mut days: BTreeMap<i64, u64> = BTreeMap::new();
+        for run in runs {
+            let range = run.range();
+            if Bucket::at(range.from, 0) == Bucket::at(range.to, 0) {
+                *days.entry(Bucket::at(range.from, 0).index).or_default() += run.rows() as u64;
+                continue;
+            }
+            let (mut last, mut count) = (Bucket::at(range.from, 0), 0);
+            let (mut from, mut to) = last.range();
+            let BlockData::I64(times) = &run.ts().data else {
+                continue;
+            };
+            for &ts in times.iter().filter(|&&ts| ts >= floor) {
+                if ts < from || ts > to {
+                    *days.entry(last.index).or_default() += count;
+                    (last, count) = (Bucket::at(ts, 0), 0);
+                    (from, to) = last.range();
+                }
+                count += 1;
+            }
+            *days.entry(last.index).or_default() += count;
+            self.env.breathe().await;
+        }
+        days.retain(|_, rows| *rows > 0);
+        plan_flush(&days, top, MOST_BUCKETS).map_or(Route::Whole, Route::Buckets)
     }
 
     /// Puts flushed segments in the place of their memtable, in one step for readers.
