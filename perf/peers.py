@@ -149,7 +149,7 @@ class Data:
         self.fields = self.meta["fields"]
         self.from_ms, self.end_ms = self.meta["from_ms"], self.meta["to_ms"] + 1
         self.hour_from_ms, self.hour_end_ms = self.meta["hour_from_ms"], self.meta["hour_to_ms"] + 1
-        self.host = self.meta["asked_host"]
+        self.host, self.above = self.meta["asked_host"], self.meta["above"]
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -446,6 +446,7 @@ store-enabled = false
             "b": ask(f"SELECT mean(usage_user) FROM cpu WHERE {day} GROUP BY time(1h), hostname"),
             "c": ask("SELECT last(*) FROM cpu GROUP BY hostname"),
             "d": ask("SELECT mean(usage_user) FROM cpu"),
+            "e": ask(f"SELECT mean(usage_user) FROM cpu WHERE usage_system > {data.above}"),
         }
 
     def merged_bytes(self, server):
@@ -557,6 +558,7 @@ class ClickHouse(Library):
             ),
             "c": (lambda: ask(f"SELECT hostname, {last} FROM perf.cpu GROUP BY hostname"), take(1)),
             "d": (lambda: ask("SELECT avg(usage_user) FROM perf.cpu"), take(0)),
+            "e": (lambda: ask(f"SELECT avg(usage_user) FROM perf.cpu WHERE usage_system > {data.above}"), take(0)),
         }
         version = ask("SELECT version()")[0][0]
         return rate, used, questions, f"ClickHouse {version}"
@@ -602,6 +604,7 @@ class DuckDB(Library):
             ),
             "c": (lambda: ask(f"SELECT hostname, {last} FROM cpu GROUP BY hostname"), take(1)),
             "d": (lambda: ask("SELECT avg(usage_user) FROM cpu"), take(0)),
+            "e": (lambda: ask(f"SELECT avg(usage_user) FROM cpu WHERE usage_system > {data.above}"), take(0)),
         }
         return rate, used, questions, f"DuckDB {duckdb.__version__}"
 
@@ -667,6 +670,7 @@ class SQLite(Library):
                 take(1),
             ),
             "d": (lambda: ask("SELECT avg(usage_user) FROM cpu"), take(0)),
+            "e": (lambda: ask(f"SELECT avg(usage_user) FROM cpu WHERE usage_system > {data.above}"), take(0)),
         }
         return rate, used, questions, f"SQLite {sqlite3.sqlite_version}"
 
@@ -676,13 +680,13 @@ def table(measured, skipped):
         return "–" if v is None else f"{v:,.{digits}f}"
 
     out = [
-        "| system | way in | rows/s | durable | bytes/value | two decimals | a ms | b ms | c ms | d ms |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| system | way in | rows/s | durable | bytes/value | two decimals | a ms | b ms | c ms | d ms | e ms |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for p in measured:
         cells = [p["peer"], p["way"], number(p["rows_per_s"], 0), p["durable"]]
         cells += [number(p["bytes_per_value"], 2), number(p.get("float_bytes_per_value"), 2)]
-        cells += [number(p["ms"][q], 2) for q in "abcd"]
+        cells += [number(p["ms"].get(q), 2) for q in "abcde"]
         out.append("| " + " | ".join(cells) + " |")
     return "\n".join(out + [""] + [f"Not measured: {s['peer']} ({s['why']})" for s in skipped])
 

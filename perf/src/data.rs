@@ -137,7 +137,12 @@ pub struct Expected {
     pub c: (usize, f64),
     /// The average of one metric over all rows.
     pub d: (usize, f64),
+    /// The same over the rows in which another metric is above [`ABOVE`].
+    pub e: (usize, f64),
 }
+
+/// What `usage_system` must exceed in question (e).
+pub const ABOVE: f64 = 50.0;
 
 /// Whether two sums of the same numbers, added in another order, agree.
 pub fn agree(a: f64, b: f64) -> bool {
@@ -242,7 +247,9 @@ impl Data {
             "hour_from_ms": hour_from, "hour_to_ms": hour_to,
             "expected": {
                 "a": answer(e.a), "b": answer(e.b), "c": answer(e.c), "d": answer(e.d),
+                "e": answer(e.e),
             },
+            "above": ABOVE,
         });
         std::fs::write(dir.join("meta.json"), format!("{meta:#}\n"))
     }
@@ -266,11 +273,14 @@ impl Data {
         });
         let c = self.rows[self.rows.len() - hosts..].iter().flatten();
         let d = self.rows.iter().map(|r| r[0]).sum::<f64>() / self.rows.len() as f64;
+        let above: Vec<f64> = (self.rows.iter().filter(|r| r[1] > ABOVE).map(|r| r[0])).collect();
+        let e = above.iter().sum::<f64>() / above.len().max(1) as f64;
         Expected {
             a: (60, a.sum()),
             b: (hosts * 24, b.sum()),
             c: (hosts * FIELDS.len(), c.sum()),
             d: (1, d),
+            e: (1, e),
         }
     }
 
@@ -337,7 +347,14 @@ mod tests {
             .sum();
         let e = data.expected();
         // One row a minute: the highest of each is the only one, and hours are of equal length.
-        assert_eq!((e.a.0, e.b.0, e.c.0, e.d.0), (60, 120, 50, 1));
+        let above: Vec<f64> = rows
+            .iter()
+            .filter(|r| r[5].parse::<f64>().expect("a number") > ABOVE)
+            .map(user)
+            .collect();
+        assert!(above.len() > 100 && above.len() < rows.len() - 100);
+        assert!(agree(e.e.1, above.iter().sum::<f64>() / above.len() as f64));
+        assert_eq!((e.a.0, e.b.0, e.c.0, e.d.0, e.e.0), (60, 120, 50, 1, 1));
         assert!(agree(e.a.1, a) && agree(e.c.1, c) && agree(e.d.1, d));
         assert!(agree(e.b.1, d * 120.0));
         assert!(agree(data.sums()[0], d * rows.len() as f64));

@@ -3,9 +3,11 @@
 mod counts;
 mod entities;
 mod inserts;
+mod late;
 mod latency;
 mod restart;
 mod telemetry;
+mod year;
 
 use crate::data::Shape;
 use crate::pg::Pg;
@@ -16,6 +18,8 @@ use std::io::{Error, Read, Result, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+pub use year::DEVICES;
 
 /// How much of everything.
 #[derive(Clone, Debug)]
@@ -34,8 +38,14 @@ pub struct Size {
     pub counted: [(usize, f64); 2],
     /// The log that a start replays.
     pub log_bytes: u64,
-    /// Entities of the last scenario.
+    /// Entities of which one is asked for, one sample each.
     pub entities: usize,
+    /// Entities of which all are asked for.
+    pub latest_all: usize,
+    /// Devices of the year of data, of [`DEVICES`].
+    pub year_devices: usize,
+    /// Days of the year of data.
+    pub year_days: usize,
 }
 
 impl Size {
@@ -50,6 +60,9 @@ impl Size {
             counted: [(20_000, 1.0), (1_000_000, 50.0)],
             log_bytes: 256 << 20,
             entities: 10_000_000,
+            latest_all: 1_000_000,
+            year_devices: DEVICES / 50,
+            year_days: 365,
         }
     }
 
@@ -64,6 +77,9 @@ impl Size {
             counted: [(500, 1.0), (2_000, 50.0)],
             log_bytes: 2 << 20,
             entities: 2_000,
+            latest_all: 500,
+            year_devices: 2,
+            year_days: 3,
         }
     }
 }
@@ -83,7 +99,7 @@ pub struct Run {
 type Scenario = fn(&mut Run) -> Result<()>;
 
 /// All scenarios by the name that `--only` takes.
-pub const ALL: [(&str, &str, Scenario); 7] = [
+pub const ALL: [(&str, &str, Scenario); 9] = [
     (
         "insert",
         "durable single-row INSERTs, 1 and 64 connections, against the floor",
@@ -104,9 +120,19 @@ pub const ALL: [(&str, &str, Scenario); 7] = [
         "durable INSERTs on a schedule, beside a full scan and merges",
         latency::run,
     ),
+    (
+        "late",
+        "a tenth of the rows up to a day late: load, bytes written, questions a–d",
+        late::run,
+    ),
     ("count", "count(*) of rows tables", counts::run),
     ("restart", "start-up after kill -9", restart::run),
     ("entities", "ten million entities", entities::run),
+    (
+        "year",
+        "a year of 1,000 devices, or a share of them (--scale)",
+        year::run,
+    ),
 ];
 
 impl Run {
@@ -194,10 +220,17 @@ fn must_count(pg: &mut Pg, sql: &str, rows: usize) -> Result<()> {
 
 /// Waits until no merge is due.
 fn settle(pg: &mut Pg) -> Result<()> {
+    settle_within(pg, Duration::from_secs(120))
+}
+
+fn settle_within(pg: &mut Pg, most: Duration) -> Result<()> {
     let began = Instant::now();
     while pg.number("SELECT coalesce(sum(merge_debt_bytes), 0) FROM $sys.shards")? != 0.0 {
-        if began.elapsed() > Duration::from_secs(120) {
-            return Err(Error::other("merges do not end within 120 s"));
+        if began.elapsed() > most {
+            return Err(Error::other(format!(
+                "merges do not end within {} s",
+                most.as_secs()
+            )));
         }
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -19,7 +19,7 @@ pub fn int(run: &mut Run) -> Result<()> {
     let (server, table) = kept(run, &data)?;
     let mut pg = Pg::connect(&server.pg)?;
     questions(run, &mut pg, &data, &table, "in memory")?;
-    bytes(run, &server, &mut pg, &data, &table, 0.9)?;
+    bytes(run, &server, &mut pg, &data, &table, 0.67)?;
     questions(run, &mut pg, &data, &table, "in segments")?;
     run.done(server)
 }
@@ -29,7 +29,7 @@ pub fn float(run: &mut Run) -> Result<()> {
     let data = Data::new(run.size.shape, Mode::Float);
     let (server, table) = kept(run, &data)?;
     let mut pg = Pg::connect(&server.pg)?;
-    bytes(run, &server, &mut pg, &data, &table, 2.4)?;
+    bytes(run, &server, &mut pg, &data, &table, 1.9)?;
     run.done(server)
 }
 
@@ -94,7 +94,7 @@ fn load(run: &mut Run, data: &Data, connections: usize, tags: bool) -> Result<()
     run.report.add(if tags {
         line
     } else {
-        line.target("≥ 500,000 rows/s", rate >= 500_000.0)
+        line.target("≥ 1,000,000 rows/s", rate >= 1_000_000.0)
     });
     run.done(server)
 }
@@ -164,14 +164,14 @@ fn bytes(
     Ok(())
 }
 
-/// The four questions.
+/// The four questions that every store is asked.
 pub fn asked(table: &str, asked_host: usize) -> [(&'static str, f64, usize, String); 4] {
     let (from, to) = data::range_ms();
     let (hour_from, hour_to) = data::asked_hour_ms();
     [
         (
             "a: one host, one metric, max per minute over 1 h",
-            0.5,
+            0.25,
             1,
             format!(
                 "SELECT ts, max(usage_user) FROM {table} WHERE entity = 'host_{asked_host}' AND ts BETWEEN {hour_from} AND {hour_to} SAMPLE BY 1m"
@@ -179,7 +179,7 @@ pub fn asked(table: &str, asked_host: usize) -> [(&'static str, f64, usize, Stri
         ),
         (
             "b: all hosts, one metric, avg per hour over 24 h by host",
-            10.0,
+            4.0,
             2,
             format!(
                 "SELECT entity, ts, avg(usage_user) FROM {table} WHERE ts BETWEEN {from} AND {to} SAMPLE BY 1h"
@@ -187,21 +187,34 @@ pub fn asked(table: &str, asked_host: usize) -> [(&'static str, f64, usize, Stri
         ),
         (
             "c: last value of every metric of every host",
-            0.5,
+            0.3,
             2,
             format!("SELECT * FROM {table} LATEST ON ts PARTITION BY entity"),
         ),
         (
             "d: avg of one metric over all rows",
-            5.0,
+            1.0,
             0,
             format!("SELECT avg(usage_user) FROM {table}"),
         ),
     ]
 }
 
+/// As (d), but only statistics of whole blocks do not answer it. Its target is the best columnar peer's time.
+pub fn asked_above(table: &str) -> (&'static str, f64, usize, String) {
+    (
+        "e: avg of one metric over the rows in which another is above 50",
+        f64::INFINITY,
+        0,
+        format!(
+            "SELECT avg(usage_user) FROM {table} WHERE usage_system > {}",
+            data::ABOVE
+        ),
+    )
+}
+
 /// How many numbers stand behind the first cells of the rows, and their sum.
-fn numbers(answer: &Answer, skip: usize) -> (usize, f64) {
+pub fn numbers(answer: &Answer, skip: usize) -> (usize, f64) {
     let cells = answer.rows.iter().flat_map(|r| r.iter().skip(skip));
     cells
         .flatten()
@@ -211,9 +224,10 @@ fn numbers(answer: &Answer, skip: usize) -> (usize, f64) {
 
 fn questions(run: &mut Run, pg: &mut Pg, data: &Data, table: &str, place: &str) -> Result<()> {
     let e = data.expected();
-    let expected = [e.a, e.b, e.c, e.d];
+    let expected = [e.a, e.b, e.c, e.d, e.e];
     for ((name, most, skip, sql), expected) in asked(table, data.shape.asked_host())
         .into_iter()
+        .chain([asked_above(table)])
         .zip(expected)
     {
         let mut times = Vec::new();
@@ -239,7 +253,11 @@ fn questions(run: &mut Run, pg: &mut Pg, data: &Data, table: &str, place: &str) 
             format!("{ms:.3} ms"),
             ms,
         );
-        run.report.add(line.at_most(most, "ms"));
+        run.report.add(if most.is_finite() {
+            line.at_most(most, "ms")
+        } else {
+            line
+        });
     }
     Ok(())
 }
