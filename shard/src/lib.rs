@@ -35,6 +35,11 @@ pub mod catalog_log;
 mod catalog_log_tests;
 pub mod coordinator;
 pub mod damage;
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // files are damaged by hand
+mod damage_tests;
+#[cfg(test)]
+mod delete_tests;
 pub mod engine;
 pub mod files;
 pub mod gather;

@@ -166,6 +166,9 @@ where
     }
     startup.meeting.meet(cx.stopped()).await?;
     start::start_executor(&state);
+    if leads && options.accept_loss {
+        start::give_up_damaged(&state).await?;
+    }
 
     let recoveries = Arc::new(held(&startup.recoveries).clone());
     let served = front(Front {

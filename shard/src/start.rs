@@ -2,6 +2,7 @@
 //! simulator on one thread.
 
 use crate::coordinator::Coordinator;
+use crate::damage::LostSegment;
 use crate::hop::Hop;
 use crate::recover::Recovery;
 use crate::router::{COORDINATOR_EXECUTOR, ExecutorState, Router};
@@ -53,6 +54,14 @@ pub fn max_xid<'a>(recoveries: impl IntoIterator<Item = &'a Recovery>) -> Xid {
 /// Starts the background tasks of an executor's shards, once the recovery is finished.
 pub fn start_executor(state: &Rc<ExecutorState>) {
     state.local_shards().iter().for_each(|s| s.start());
+}
+
+/// With `--accept-loss`, once all executors have started: see [`Coordinator::give_up_damaged`].
+pub async fn give_up_damaged(state: &Rc<ExecutorState>) -> Result<Vec<LostSegment>> {
+    match state.coordinator() {
+        Some(coordinator) => coordinator.give_up_damaged().await,
+        None => Ok(Vec::new()),
+    }
 }
 
 /// The clean way down of one executor's shards: no more writes, what is in the log's buffer commits.

@@ -43,6 +43,11 @@ impl Statement {
         &self.source[self.span.0 as usize..self.span.1 as usize]
     }
 
+    /// Bytes of the text that it keeps: all that came with it.
+    pub fn source_bytes(&self) -> usize {
+        self.source.len()
+    }
+
     /// The whole text, in which errors count their positions.
     pub(crate) fn source(&self) -> &str {
         &self.source

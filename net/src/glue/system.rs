@@ -1,18 +1,19 @@
 //! Catalog questions: gathers from the engine what the named tables need, and lets `sql`'s evaluator answer.
 
-use super::{Answer, Rows, Tag, columns, text};
+use super::{Answer, Rows, Tag, columns, text, watch};
 use crate::session::{MAIN_DATABASE, Session};
 use crate::settings::SERVER_VERSION;
 use strandline_core::error::Result;
 use strandline_core::schema::Catalog;
 use strandline_shard::api::{Engine, SegmentStatus, ShardStatus};
-use strandline_sql::catalog::{SystemAnswer, SystemContext, SystemQuery};
+use strandline_sql::catalog::{Stop, SystemAnswer, SystemContext, SystemQuery};
 use strandline_sql::types::{Datum, SqlType};
 
 /// Asks `f` with what is known without the engine's statuses; the tables that need them have their columns
 /// and no rows.
 fn with_context<T>(
     session: &Session,
+    stop: Stop<'_>,
     f: impl FnOnce(&mut SystemContext<'_>) -> Result<T>,
 ) -> Result<T> {
     let cx = session.context();
@@ -24,6 +25,7 @@ fn with_context<T>(
         version: &version,
         settings: session.settings.all(),
         backend_pid: session.registered().pid,
+        stop,
         shards: shard_rows([]),
         segments: named_segments(),
         ..SystemContext::bare(&catalog, cx.limits(), cx.engine.now_ms())
@@ -33,7 +35,7 @@ fn with_context<T>(
 
 /// Answers a question about the database itself.
 pub async fn run(session: &Session, query: &SystemQuery) -> Result<Answer> {
-    let needs = with_context(session, |cx| query.named(cx))?;
+    let needs = with_context(session, Stop::default(), |cx| query.named(cx))?;
     let engine = &*session.context().engine;
     let asks = |name: &str| needs.contains(name);
     let shards = match asks("$sys.shards") {
@@ -48,7 +50,17 @@ pub async fn run(session: &Session, query: &SystemQuery) -> Result<Answer> {
         true => tables(engine, &engine.catalog()).await?,
         false => SystemAnswer::default(),
     };
-    let answer = with_context(session, |cx| {
+    let (context, cancel) = (session.context(), &session.registered().cancel);
+    let (began, timeout_ms) = (
+        context.engine.monotonic_ns(),
+        session.settings.statement_timeout_ms(),
+    );
+    // It runs without a break, so that the watch over the statement never gets a turn.
+    let stop = || {
+        let ms = context.engine.monotonic_ns().saturating_sub(began) / 1_000_000;
+        watch::asked_to_stop(cancel, timeout_ms > 0 && ms >= timeout_ms)
+    };
+    let answer = with_context(session, Stop(Some(&stop)), |cx| {
         if let Some(shards) = shards {
             cx.shards = shards;
         }
@@ -67,7 +79,7 @@ pub async fn run(session: &Session, query: &SystemQuery) -> Result<Answer> {
 
 /// The columns of its answer, before it is asked.
 pub fn describe(session: &Session, query: &SystemQuery) -> Result<Vec<(String, SqlType)>> {
-    with_context(session, |cx| query.describe(cx))
+    with_context(session, Stop::default(), |cx| query.describe(cx))
 }
 
 fn int(n: u64) -> Datum {
@@ -105,13 +117,25 @@ status_table! {
         "keyed_versions" Int8 = int(s.keyed_versions);
         "memtable_bytes" Int8 = int(s.memtable_bytes);
         "tail_bytes" Int8 = int(s.tail_bytes);
+        "tails_given_up" Int8 = int(s.tails_given_up);
+        "name_bytes" Int8 = int(s.name_bytes);
         "cache_bytes" Int8 = int(s.cache_bytes);
         "entities" Int8 = int(s.entities);
         "segments" Int8 = int(s.segments);
+        "damaged_segments" Int8 = int(s.damaged_segments);
         "segment_bytes" Int8 = int(s.segment_bytes);
         "flushes" Int8 = int(s.flushes);
         "merges" Int8 = int(s.merges);
         "merge_debt_bytes" Int8 = int(s.merge_debt_bytes);
+        "flushed_bytes" Int8 = int(s.flushed_bytes);
+        "merge_read_bytes" Int8 = int(s.merge_read_bytes);
+        "merge_written_bytes" Int8 = int(s.merge_written_bytes);
+        "blocks_encoded" Int8 = int(s.blocks_encoded);
+        "blocks_copied" Int8 = int(s.blocks_copied);
+        "expired_segments" Int8 = int(s.expired_segments);
+        "expired_bytes" Int8 = int(s.expired_bytes);
+        "held_segments" Int8 = int(s.held_segments);
+        "slow_down_us" Int8 = int(s.slow_down_us);
         "writers_waiting" Int8 = int(s.writers_waiting);
         "messages" Int8 = int(s.messages);
     }
@@ -123,13 +147,20 @@ status_table! {
         "table_id" Int8 = int(s.table.0.into());
         "shard" Int8 = int(s.shard.0.into());
         "segment" Int8 = int(s.segment.0);
-        "rows" Int8 = int(s.rows);
+        "rows" Int8 = unless(s.unreadable, int(s.rows));
         "bytes" Int8 = int(s.bytes);
-        "blocks" Int8 = int(s.blocks);
-        "range_from" Int8 = Datum::Int(s.range.0);
-        "range_to" Int8 = Datum::Int(s.range.1);
-        "level" Int8 = int(s.level.into());
+        "blocks" Int8 = unless(s.unreadable, int(s.blocks));
+        "range_from" Int8 = unless(s.unreadable, Datum::Int(s.range.0));
+        "range_to" Int8 = unless(s.unreadable, Datum::Int(s.range.1));
+        "level" Int8 = unless(s.unreadable, int(s.level.into()));
+        "damage" Text = s.damage.as_ref().map_or(Datum::Null, text);
+        "bucket_days" Int8 = s.bucket_days.map_or(Datum::Null, Datum::Int);
     }
+}
+
+/// NULL where it is not known.
+fn unless(unknown: bool, value: Datum) -> Datum {
+    if unknown { Datum::Null } else { value }
 }
 
 /// The columns of `$sys.segments`.
@@ -212,6 +243,7 @@ mod tests {
             family: Family::Rows,
             columns: vec![],
             entity_uuid: false,
+            options: Default::default(),
         };
         block_on(async {
             engine.create_table(spec, false).await.unwrap();
@@ -224,7 +256,10 @@ mod tests {
                 bytes: 100,
                 blocks: 1,
                 range: (-5, 5),
+                damage: None,
+                unreadable: false,
                 level: 0,
+                bucket_days: None,
             };
             *engine.segments.borrow_mut() = vec![status(id), status(TableId(999))];
             let answer = segments(&*engine).await.unwrap();

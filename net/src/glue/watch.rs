@@ -54,6 +54,17 @@ impl Watch {
     }
 }
 
+/// For work that runs without a break: `57014` when a cancel has come, or the time is up.
+pub fn asked_to_stop(cancel: &Cancel, late: bool) -> Result<()> {
+    if cancel.is_requested() {
+        return Err(stopped(BY_USER));
+    }
+    if late { Err(stopped(LATE)) } else { Ok(()) }
+}
+
+const BY_USER: &str = "canceling statement due to user request";
+const LATE: &str = "canceling statement due to statement timeout";
+
 fn stopped(message: &str) -> Error {
     Error::new(SqlState::QueryCanceled, message)
 }

@@ -10,6 +10,7 @@ use crate::glue::{Answer, Rows, Tag};
 use crate::session::{LIMITS_COLUMNS, kind_of};
 use futures_lite::{AsyncRead, AsyncWrite};
 use std::cell::Cell;
+use std::pin::pin;
 use std::rc::Rc;
 use strandline_core::error::{Error, Result, SqlState};
 use strandline_sql::Statement;
@@ -100,6 +101,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 "prepared_statements",
                 SqlState::ConfigurationLimitExceeded,
                 "too many prepared statements",
+            ));
+        }
+        // The unnamed one is replaced: its text does not count beside the new one's.
+        let text = |s: &Option<Statement>| s.as_ref().map_or(0, Statement::source_bytes);
+        let others = self.statements.iter().filter(|(n, _)| *n != name);
+        let bytes = others.map(|(_, p)| text(&p.statement)).sum::<usize>() + text(&statement);
+        if bytes as u64 > limits.prepared_bytes {
+            return Err(limits.exceeded(
+                "prepared_bytes",
+                SqlState::ConfigurationLimitExceeded,
+                "the prepared statements of the connection are too long together",
             ));
         }
         let mut prepared = Prepared {
@@ -211,7 +223,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     ) -> Result<Answer, Fail> {
         match self.resolve(plan)? {
             Ok(plan) => {
-                let running = self.session.execute(plan, watch);
+                // Pinned where it is made: it is large, and would be copied at each step down.
+                let running = pin!(self.session.execute(plan, watch));
                 Ok(self.io.wait(running).await??)
             }
             Err(tag) => Ok(Answer::words(tag)),

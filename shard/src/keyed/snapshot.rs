@@ -2,6 +2,7 @@
 
 use super::cursor::{Merge, RowRef, all_columns, block_i64, block_key, block_version};
 use super::{BY_KEY, SharedMem, segment_counts};
+use crate::damage::Damaged;
 use crate::segment::Segment;
 use crate::store::{BATCH_BYTES, BatchSink};
 use std::rc::Rc;
@@ -28,6 +29,8 @@ pub struct KeyedSnapshot {
     /// Memtables, newest first, each with how much of it this reader sees.
     pub(crate) mems: Vec<(SharedMem, u64)>,
     pub(crate) segments: Vec<Rc<Segment>>,
+    /// What cannot be read of the table.
+    pub(crate) damaged: Damaged,
     /// Versions marked `first`, and tombstones.
     counts: (u64, u64),
 }
@@ -38,6 +41,7 @@ impl KeyedSnapshot {
         limits: Arc<Limits>,
         mems: Vec<SharedMem>,
         segments: Vec<Rc<Segment>>,
+        damaged: Damaged,
     ) -> Self {
         let mut counts = (0, 0);
         let mut add =
@@ -53,14 +57,19 @@ impl KeyedSnapshot {
             limits,
             mems: mems.collect(),
             segments,
+            damaged,
             counts,
         }
     }
 
     /// Live rows and tombstones.
-    pub fn counts(&self) -> (u64, u64) {
+    ///
+    /// # Errors
+    /// `XX001` when a segment of the table cannot be read.
+    pub fn counts(&self) -> Result<(u64, u64)> {
+        self.damaged.check()?;
         let (first, deleted) = self.counts;
-        (first.saturating_sub(deleted), deleted)
+        Ok((first.saturating_sub(deleted), deleted))
     }
 
     /// The newest version of a key at or below `watermark`.
@@ -74,6 +83,10 @@ impl KeyedSnapshot {
             {
                 best = Some(v.clone());
             }
+        }
+        // Segments hold nothing newer than the memtables have of a key.
+        if best.is_none() || watermark < Rev::MAX {
+            self.damaged.check()?;
         }
         let mut place = None;
         let mut best_rev = best.as_ref().map_or(Rev(0), |b| b.rev);
@@ -113,12 +126,13 @@ impl KeyedSnapshot {
     ) -> Result<()> {
         let mut answer = Answer::new(scan, &self.limits);
         if scan.feed.is_some() {
+            self.damaged.check()?;
             self.feed(scan, watermark, &mut answer, out).await?;
             return answer.finish(out).await;
         }
         match &scan.filter {
             Some(KeyedFilter::Nothing) => {}
-            None if scan.count => answer.counted = self.counts().0,
+            None if scan.count => answer.counted = self.counts()?.0,
             Some(KeyedFilter::XidEq(xid)) => {
                 if let Some(v) = self.newest(&xid.to_bytes(), Rev::MAX).await?
                     && !v.deleted
@@ -137,6 +151,7 @@ impl KeyedSnapshot {
         answer: &mut Answer,
         out: &mut dyn BatchSink,
     ) -> Result<()> {
+        self.damaged.check()?;
         let mut columns = vec![ColumnId::KEY, ColumnId::REV, ColumnId::DELETED];
         columns.extend(answer.layout.user_columns());
         if let Some(KeyedFilter::Compare { column, .. } | KeyedFilter::IsNull { column, .. }) =

@@ -7,7 +7,7 @@
 use super::Inner;
 use std::io;
 use std::rc::Rc;
-use strandline_core::error::{Error, Result};
+use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::format::log::{BLOCK_BYTES, FileHeader};
 use strandline_core::io::{Env, File, FileMode};
 
@@ -237,9 +237,9 @@ impl Inner {
         };
         // A disk with a little room must not refuse writes for want of a large file.
         if size > least
-            && made
-                .as_ref()
-                .is_err_and(|e| e.kind() == io::ErrorKind::StorageFull)
+            && made.as_ref().is_err_and(|e| {
+                Error::from(io::Error::from(e.kind())).state() == SqlState::DiskFull
+            })
         {
             made = self.files.make(number, least).await;
         }

@@ -53,6 +53,16 @@ pub struct SystemAnswer {
     pub rows: Vec<Vec<Datum>>,
 }
 
+/// Asked now and then while an answer is made: an error ends it.
+#[derive(Clone, Copy, Default)]
+pub struct Stop<'a>(pub Option<&'a dyn Fn() -> Result<()>>);
+
+impl std::fmt::Debug for Stop<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Stop").field(&self.0.is_some()).finish()
+    }
+}
+
 /// What a question is asked of.
 #[derive(Clone, Debug)]
 pub struct SystemContext<'a> {
@@ -72,6 +82,8 @@ pub struct SystemContext<'a> {
     pub backend_pid: i32,
     /// `now()`, Unix ms.
     pub now_ms: i64,
+    /// Whether to go on.
+    pub stop: Stop<'a>,
     /// `$sys.shards`.
     pub shards: SystemAnswer,
     /// `$sys.segments`.
@@ -93,6 +105,7 @@ impl<'a> SystemContext<'a> {
             settings: Vec::new(),
             backend_pid: 0,
             now_ms,
+            stop: Stop::default(),
             shards: SystemAnswer::default(),
             segments: SystemAnswer::default(),
             tables: SystemAnswer::default(),

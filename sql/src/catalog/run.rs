@@ -51,8 +51,16 @@ impl<'a> Runtime<'a> {
 
     /// So many rows are looked at.
     pub fn step(&self, rows: usize) -> Result<()> {
-        let steps = self.steps.get().saturating_add(rows as u64);
+        /// Steps between two looks at whether somebody wants it to stop.
+        const LOOK: u64 = 1024;
+        let before = self.steps.get();
+        let steps = before.saturating_add(rows as u64);
         self.steps.set(steps);
+        if steps / LOOK > before / LOOK
+            && let Some(stop) = self.cx.stop.0
+        {
+            stop()?;
+        }
         if steps > self.cx.limits.catalog_rows {
             return Err(self.cx.limits.exceeded(
                 "catalog_rows",

@@ -6,7 +6,7 @@ use crate::bind::BindContext;
 use crate::fuzz::{NOW, catalog};
 use crate::parse;
 use crate::plan::Plan;
-use strandline_core::error::SqlState;
+use strandline_core::error::{Error, SqlState};
 
 /// What psql 15 sends for its backslash commands, a query a paragraph, as `psql -E` shows them.
 const PSQL: &str = include_str!("psql15_queries.txt");
@@ -560,6 +560,19 @@ fn what_drivers_call() {
         fails("SELECT json_build_object('a')"),
         SqlState::InvalidParameterValue
     );
+}
+
+#[test]
+fn an_answer_can_be_stopped() {
+    let (catalog, limits) = (catalog(), Limits::default());
+    let stop = || Err(Error::new(SqlState::QueryCanceled, "stopped"));
+    let mut cx = context(&catalog, &limits);
+    cx.stop = Stop(Some(&stop));
+    let long = question("SELECT count(*) FROM generate_series(1, 90000)", &[]).unwrap();
+    let e = long.run(&cx).unwrap_err();
+    assert_eq!(e.state(), SqlState::QueryCanceled);
+    let short = question("SELECT count(*) FROM pg_type", &[]).unwrap();
+    short.run(&cx).unwrap();
 }
 
 #[test]

@@ -441,6 +441,28 @@ fn prepare_and_execute_in_sql() {
 }
 
 #[test]
+fn statements_that_are_too_long_together() {
+    let text = format!("SHOW TABLES{}", " ".repeat(40_000));
+    let e = FakeEngine::new(Limits {
+        prepared_bytes: 64 << 10,
+        ..Limits::default()
+    });
+    session(&e, |mut c, _| async move {
+        ask(&mut c, [parse("a", &text, &[]), sync()]).await;
+        let heard = ask(&mut c, [parse("b", &text, &[]), sync()]).await;
+        assert!(heard[0].starts_with("E ERROR 53400"), "{heard:?}");
+        assert!(heard[0].contains("prepared_bytes"), "{heard:?}");
+        // The unnamed one is replaced, and what is closed counts no more.
+        let heard = ask(
+            &mut c,
+            [close(b'S', "a"), parse("", &text, &[]), parse("", &text, &[]), sync()],
+        )
+        .await;
+        assert_eq!(heard, ["3", "1", "1", "Z I"]);
+    });
+}
+
+#[test]
 fn too_many_statements() {
     let e = FakeEngine::new(Limits {
         prepared_statements: 2,
