@@ -185,6 +185,45 @@ async fn state_of_x(engine: &LocalEngine, t: TableId) -> usize {
     state(engine, t).await.len()
 }
 
+/// Entities that are deleted all the time hold up no write of another, nor one of their own.
+#[test]
+fn writers_pass_between_deletes() {
+    let dir = tempfile::tempdir().unwrap();
+    testing::block_on(async {
+        let (engine, shard, _, _) = database(dir.path()).await;
+        let t = create(&engine, "t", true).await;
+        for e in ["a", "b", "c"] {
+            write(&engine, t, e, 0, 0).await.unwrap();
+        }
+        let done = std::cell::Cell::new(false);
+        let again = |e: &'static str, shift: usize| {
+            let (engine, done) = (&engine, &done);
+            async move {
+                let mut ts = shift as i64;
+                while !done.get() {
+                    delete(engine, t, e).await;
+                    ts += 10;
+                    write(engine, t, e, ts, 0).await.unwrap();
+                }
+                ts
+            }
+        };
+        let writer = async {
+            for ts in 1..50 {
+                write(&engine, t, "c", ts, 0).await.unwrap();
+                write(&engine, t, "a", ts, 1).await.unwrap();
+            }
+            done.set(true);
+        };
+        let deletes = join_all([again("a", 0), again("a", 3), again("b", 0), again("b", 5)]);
+        let (ts, ()) = futures_util::future::join(deletes, writer).await;
+        assert!(ts.iter().all(|&ts| ts > 10), "{ts:?}");
+        let rows = state(&engine, t).await;
+        assert!(rows.iter().any(|r| (&*r.0, r.1) == ("c", 49)), "{rows:?}");
+        shard.stop().await;
+    });
+}
+
 #[test]
 fn other_tables_have_no_delete() {
     let dir = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 //! may yet fail.
 
 use super::StreamTable;
-use crate::signal::Gate;
+use futures_channel::oneshot;
 use std::cell::RefCell;
 use std::rc::Rc;
 use strandline_core::routing::hash64;
@@ -13,8 +13,8 @@ use strandline_core::stream::batch::StreamBatch;
 #[derive(Debug, Default)]
 pub(super) struct Held {
     entities: RefCell<Vec<u32>>,
-    /// Shut while there are some.
-    gate: Gate,
+    /// Those that wait for a change of these, in the order they came.
+    waiting: RefCell<Vec<oneshot::Sender<()>>>,
 }
 
 /// One entity, held until this is dropped.
@@ -27,10 +27,9 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let held = &self.table.held;
         held.entities.borrow_mut().retain(|&e| e != self.entity);
-        // All that wait look again.
-        held.gate.open();
-        if !held.entities.borrow().is_empty() {
-            held.gate.shut();
+        // All look again, whatever else is held: one whose entity is free goes on.
+        for waiter in held.waiting.take() {
+            let _ = waiter.send(());
         }
     }
 }
@@ -50,9 +49,11 @@ impl StreamTable {
         ids.any(|id| held.contains(&id))
     }
 
-    /// Waits until the entities that are held have changed.
+    /// Waits until the entities that are held have changed. Nothing may be awaited since the look at them.
     pub async fn wait_for_held(&self) {
-        self.held.gate.pass().await;
+        let (tx, changed) = oneshot::channel();
+        self.held.waiting.borrow_mut().push(tx);
+        let _ = changed.await;
     }
 
     /// Holds an entity; `None`: the table has none of that name, or it is held already.
@@ -63,7 +64,6 @@ impl StreamTable {
             return None;
         }
         held.push(id);
-        self.held.gate.shut();
         Some(Hold {
             table: self.clone(),
             entity: id,
