@@ -334,9 +334,11 @@ pub fn kind_of(plan: &Plan) -> StatementKind {
         | Plan::UpdateRow { .. }
         | Plan::DeleteRow { .. }
         | Plan::DeleteEntity { .. } => StatementKind::Write,
-        Plan::Select { .. } | Plan::System(_) | Plan::ShowFeed(_) | Plan::ShowSetting(_) => {
-            StatementKind::Read
-        }
+        Plan::Select { .. }
+        | Plan::System(_)
+        | Plan::ShowFeed(_)
+        | Plan::ShowSetting(_)
+        | Plan::Explain { .. } => StatementKind::Read,
         _ => StatementKind::Other,
     }
 }

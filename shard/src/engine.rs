@@ -18,10 +18,11 @@ use strandline_core::ids::{ColumnId, Rev, ShardId, TableId};
 use strandline_core::io::{LocalFuture, TaskQueue};
 use strandline_core::keyed::{ScanLayout, Version};
 use strandline_core::limits::Limits;
+use strandline_core::profile::ScanCounters;
 use strandline_core::revision::InsertGrant;
 use strandline_core::routing::{shard_of_entity, shard_of_xid};
 use strandline_core::scan::{
-    Entities, FeedRange, KeyedFilter, KeyedScan, LatestScan, StreamAggregate, StreamScan,
+    Entities, FeedRange, KeyedFilter, KeyedScan, LatestScan, ReadQuery, StreamAggregate, StreamScan,
 };
 use strandline_core::schema::{Catalog, ColumnSpec, TableDef, TableSpec};
 use strandline_core::schema_change::{Skipped, TableChange};
@@ -50,6 +51,84 @@ impl LocalEngine {
 
     fn all_shards(&self) -> Vec<ShardId> {
         (0..self.shared().shards).map(ShardId).collect()
+    }
+
+    async fn gather_aggregates(&self, mut query: StreamAggregate) -> Result<(Batch, ScanCounters)> {
+        let def = self.shared().table(query.table)?;
+        query.floor = def.options.floor(self.now_ms());
+        let split = self.split_entities(&query.entities);
+        let asked = split.into_iter().map(|(shard, entities)| {
+            let part = StreamAggregate {
+                entities,
+                ..query.clone()
+            };
+            self.router.ask(shard, TaskQueue::Query, move |s| {
+                Box::pin(async move { s.aggregate(part).await })
+            })
+        });
+        let mut parts = try_join_all(asked).await?.into_iter();
+        let mut all = parts.next().unwrap_or_default();
+        for part in parts {
+            all.merge(part);
+        }
+        let looked_at = all.counters;
+        Ok((all.finish(&query, &self.shared().limits)?, looked_at))
+    }
+
+    async fn explain_read(&self, mut read: ReadQuery) -> Result<ScanCounters> {
+        let shards: Vec<(ShardId, Entities)> = match &mut read {
+            ReadQuery::Stream(scan) => {
+                scan.floor = self
+                    .shared()
+                    .table(scan.table)?
+                    .options
+                    .floor(self.now_ms());
+                self.split_entities(&scan.entities)
+            }
+            ReadQuery::Latest(scan) => {
+                scan.floor = self
+                    .shared()
+                    .table(scan.table)?
+                    .options
+                    .floor(self.now_ms());
+                self.split_entities(&scan.entities)
+            }
+            ReadQuery::Aggregate(query) => {
+                query.floor = self
+                    .shared()
+                    .table(query.table)?
+                    .options
+                    .floor(self.now_ms());
+                self.split_entities(&query.entities)
+            }
+            ReadQuery::Keyed(scan) => {
+                let shards = match &scan.filter {
+                    Some(KeyedFilter::XidEq(xid)) => vec![shard_of_xid(*xid, self.shared().shards)],
+                    Some(KeyedFilter::Nothing) => Vec::new(),
+                    _ => self.all_shards(),
+                };
+                shards.into_iter().map(|s| (s, Entities::All)).collect()
+            }
+        };
+        let asked = shards.into_iter().map(|(shard, entities)| {
+            let mut read = read.clone();
+            self.router.ask(shard, TaskQueue::Query, move |s| {
+                Box::pin(async move {
+                    match &mut read {
+                        ReadQuery::Stream(scan) => scan.entities = entities,
+                        ReadQuery::Latest(scan) => scan.entities = entities,
+                        ReadQuery::Aggregate(query) => query.entities = entities,
+                        ReadQuery::Keyed(_) => {}
+                    }
+                    s.explain(&read).await
+                })
+            })
+        });
+        let mut all = ScanCounters::default();
+        for part in try_join_all(asked).await? {
+            all.add(&part);
+        }
+        Ok(all)
     }
 
     /// The shards that hold some of these entities, each with its own.
@@ -335,6 +414,9 @@ impl Engine for LocalEngine {
     fn shards(&self) -> u16 {
         self.shared().shards
     }
+    fn entities_refusal(&self, table: &str) -> Error {
+        self.shared().entities_refusal(table)
+    }
     fn now_ms(&self) -> i64 {
         self.router.state().env.clock.now_ms()
     }
@@ -438,6 +520,13 @@ impl Engine for LocalEngine {
         }))
     }
 
+    fn delete_entity(&self, table: TableId, entity: String) -> LocalFuture<'_, Result<bool>> {
+        let shard = shard_of_entity(&entity, self.shared().shards);
+        Box::pin(self.router.ask(shard, TaskQueue::Ingest, move |s| {
+            Box::pin(async move { s.delete_entity(table, entity).await })
+        }))
+    }
+
     fn delete_row(
         &self,
         table: TableId,
@@ -450,9 +539,10 @@ impl Engine for LocalEngine {
         }))
     }
 
-    fn scan_stream(&self, scan: StreamScan) -> LocalFuture<'_, Result<Box<dyn BatchStream>>> {
+    fn scan_stream(&self, mut scan: StreamScan) -> LocalFuture<'_, Result<Box<dyn BatchStream>>> {
         Box::pin(async move {
-            self.shared().table(scan.table)?;
+            let def = self.shared().table(scan.table)?;
+            scan.floor = def.options.floor(self.now_ms());
             let split = self.split_entities(&scan.entities);
             let shards = split.len();
             let (tx, rx) = flume::bounded(CHANNEL_BATCHES * shards.max(1));
@@ -472,9 +562,10 @@ impl Engine for LocalEngine {
         })
     }
 
-    fn latest(&self, scan: LatestScan) -> LocalFuture<'_, Result<Box<dyn BatchStream>>> {
+    fn latest(&self, mut scan: LatestScan) -> LocalFuture<'_, Result<Box<dyn BatchStream>>> {
         Box::pin(async move {
-            self.shared().table(scan.table)?;
+            let def = self.shared().table(scan.table)?;
+            scan.floor = def.options.floor(self.now_ms());
             let split = self.split_entities(&scan.entities);
             let shards = split.len();
             let (tx, rx) = flume::bounded(CHANNEL_BATCHES * shards.max(1));
@@ -495,25 +586,18 @@ impl Engine for LocalEngine {
     }
 
     fn aggregate(&self, query: StreamAggregate) -> LocalFuture<'_, Result<Batch>> {
-        Box::pin(async move {
-            self.shared().table(query.table)?;
-            let split = self.split_entities(&query.entities);
-            let asked = split.into_iter().map(|(shard, entities)| {
-                let part = StreamAggregate {
-                    entities,
-                    ..query.clone()
-                };
-                self.router.ask(shard, TaskQueue::Query, move |s| {
-                    Box::pin(async move { s.aggregate(part).await })
-                })
-            });
-            let mut parts = try_join_all(asked).await?.into_iter();
-            let mut all = parts.next().unwrap_or_default();
-            for part in parts {
-                all.merge(part);
-            }
-            all.finish(&query, &self.shared().limits)
-        })
+        Box::pin(async move { Ok(self.gather_aggregates(query).await?.0) })
+    }
+
+    fn aggregate_counted(
+        &self,
+        query: StreamAggregate,
+    ) -> LocalFuture<'_, Result<(Batch, ScanCounters)>> {
+        Box::pin(self.gather_aggregates(query))
+    }
+
+    fn explain(&self, read: ReadQuery) -> LocalFuture<'_, Result<ScanCounters>> {
+        Box::pin(self.explain_read(read))
     }
 
     fn scan_keyed(&self, scan: KeyedScan) -> LocalFuture<'_, Result<Box<dyn BatchStream>>> {
@@ -609,34 +693,39 @@ impl Shard {
             let snapshot = store.snapshot();
             let _ = tx.send_async(Part::Begun).await;
             snapshot
-                .scan(&scan, watermark, &def, &mut ChannelSink { tx: tx.clone() })
+                .scan(&scan, watermark, &def, &mut ChannelSink::new(tx.clone()))
                 .await
         };
-        let done = done.await;
+        let done = done.await.map(|()| ScanCounters::default());
         let _ = tx.send_async(Part::End(done)).await;
         self.after_read().await;
     }
 
     async fn scan_stream(self: Rc<Self>, scan: StreamScan, tx: flume::Sender<Part>) {
-        let done = async {
-            self.stream(scan.table)?
-                .scan(&scan, &mut ChannelSink { tx: tx.clone() })
-                .await
-        };
-        let done = done.await;
+        let mut sink = ChannelSink::new(tx.clone());
+        let done = async { self.stream(scan.table)?.scan(&scan, &mut sink).await };
+        let done = done.await.map(|()| sink.looked_at);
         let _ = tx.send_async(Part::End(done)).await;
         self.after_read().await;
     }
 
     async fn latest(self: Rc<Self>, scan: LatestScan, tx: flume::Sender<Part>) {
-        let done = async {
-            self.stream(scan.table)?
-                .latest(&scan, &mut ChannelSink { tx: tx.clone() })
-                .await
-        };
-        let done = done.await;
+        let mut sink = ChannelSink::new(tx.clone());
+        let done = async { self.stream(scan.table)?.latest(&scan, &mut sink).await };
+        let done = done.await.map(|()| sink.looked_at);
         let _ = tx.send_async(Part::End(done)).await;
         self.after_read().await;
+    }
+
+    async fn explain(self: Rc<Self>, read: &ReadQuery) -> Result<ScanCounters> {
+        match read {
+            ReadQuery::Stream(scan) => Ok(self.stream(scan.table)?.explain_scan(scan).await),
+            ReadQuery::Latest(scan) => Ok(self.stream(scan.table)?.explain_latest(scan).await),
+            ReadQuery::Aggregate(query) => {
+                Ok(self.stream(query.table)?.explain_aggregate(query).await)
+            }
+            ReadQuery::Keyed(scan) => Ok(self.keyed(scan.table)?.1.snapshot().explain(scan)),
+        }
     }
 
     async fn aggregate(
@@ -650,7 +739,7 @@ impl Shard {
 
     /// A reader is done: old segments that only it held can go.
     async fn after_read(&self) {
-        if !self.doomed.borrow().is_empty() {
+        if !self.trash.paths.borrow().is_empty() {
             self.collect_doomed().await;
         }
     }

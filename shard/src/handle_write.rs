@@ -1,5 +1,6 @@
 //! Writes, as the owning shard carries them out.
 
+use crate::stream::StreamTable;
 use crate::wal::RecordKind;
 use crate::worker::{RECORD_KEYED, RECORD_STREAM, Shard, Store, count};
 use futures_channel::oneshot;
@@ -32,27 +33,31 @@ impl Shard {
     /// `54000` when the new entities of a batch would not fit the table here. Only a look: what it saw may
     /// have changed when the batch comes.
     pub fn check_entities(&self, table: TableId, batch: &StreamBatch) -> Result<()> {
-        let (new, held) = self.stream(table)?.new_entities(batch);
-        if new > 0 && (held + new) as u64 > self.shared.limits.entities {
+        let store = self.stream(table)?;
+        let (new, held) = store.new_entities(batch);
+        if new > 0 && (held + new) as u64 > self.most_entities(&store) {
             return Err(self.too_many_entities(table));
         }
         Ok(())
     }
 
+    /// How many entities a table may have here now.
+    fn most_entities(&self, store: &StreamTable) -> u64 {
+        match self.names_full() {
+            true => store.entities() as u64,
+            false => self.shared.limits.entities,
+        }
+    }
+
     fn too_many_entities(&self, table: TableId) -> Error {
         let name = (self.shared.table(table)).map_or_else(|_| String::new(), |t| t.name.clone());
-        self.shared.limits.exceeded(
-            "entities",
-            SqlState::ProgramLimitExceeded,
-            format_args!("too many entities for table \"{name}\""),
-        )
+        self.shared.entities_refusal(&name)
     }
 
     /// Writes those rows of a batch whose entities fit the table, and answers how many were left out.
     pub async fn write_fitting(self: Rc<Self>, table: TableId, batch: StreamBatch) -> Result<u64> {
-        self.admit().await?;
-        let max = self.shared.limits.entities;
-        let store = self.stream(table)?;
+        let store = self.admit_stream(table, &batch).await?;
+        let max = self.most_entities(&store);
         let rows = batch.rows();
         let fits = store.entities() + batch.entities.len() <= max as usize;
         let batch = match fits {
@@ -68,8 +73,53 @@ impl Shard {
 
     /// Writes a batch of fragments; answers when it is durable and visible.
     pub async fn write_stream(self: Rc<Self>, table: TableId, batch: StreamBatch) -> Result<()> {
-        self.admit().await?;
+        self.admit_stream(table, &batch).await?;
         self.log_stream(table, batch)?.await.map_err(gone)?
+    }
+
+    /// Waits until a batch may be logged.
+    async fn admit_stream(&self, table: TableId, batch: &StreamBatch) -> Result<Rc<StreamTable>> {
+        loop {
+            self.admit().await?;
+            let store = self.stream(table)?;
+            if !store.holds_any(batch) {
+                return Ok(store);
+            }
+            store.wait_for_held().await;
+        }
+    }
+
+    /// DELETE of an entity of a MUTABLE table: false when it is not live. What it decides, it decides with
+    /// nothing of the entity on its way: the tombstone in the log then says the same in every replay.
+    pub async fn delete_entity(self: Rc<Self>, table: TableId, entity: String) -> Result<bool> {
+        let hold = loop {
+            self.admit().await?;
+            let store = self.stream(table)?;
+            if !store.is_mutable() {
+                return Err(Error::new(
+                    SqlState::FeatureNotSupported,
+                    "DELETE is not possible on an append-only timeseries table",
+                ));
+            }
+            store.check_tails()?;
+            if store.number_of(&entity).is_none() {
+                return Ok(false);
+            }
+            match store.hold(&entity) {
+                Some(hold) => break hold,
+                None => store.wait_for_held().await,
+            }
+        };
+        // An error is that of the records it waited for; they have been told.
+        let _ = self.wal.flush().await;
+        self.admit().await?;
+        let Some(batch) = self.stream(table)?.tombstone(&entity) else {
+            return Ok(false);
+        };
+        let logged = self.log_stream(table, batch)?;
+        drop(hold);
+        logged.await.map_err(gone)??;
+        Ok(true)
     }
 
     /// Numbers the entities of a batch and appends it to the log.
@@ -81,7 +131,7 @@ impl Shard {
         let store = self.stream(table)?;
         let known = store.entities();
         let ids = store
-            .intern(&batch, self.shared.limits.entities)
+            .intern(&batch, self.most_entities(&store))
             .ok_or_else(|| self.too_many_entities(table))?;
         if store.entities() > known {
             self.shared.note_entities(store.entities() as u64);

@@ -228,6 +228,22 @@ impl Shared {
         self.entities_most.fetch_max(u64::MAX, Ordering::Relaxed);
     }
 
+    /// Why rows of new entities of a table are refused when they are.
+    pub fn entities_refusal(&self, table: &str) -> Error {
+        if self.entities_most.load(Ordering::Relaxed) == u64::MAX {
+            let what = format_args!(
+                "no memory for the names of more entities, those of table \"{table}\""
+            );
+            let e = (self.limits).exceeded("names_percent", SqlState::OutOfMemory, what);
+            return e.hint("give the server more memory (--memory), or raise names_percent under [limits] in the configuration file");
+        }
+        self.limits.exceeded(
+            "entities",
+            SqlState::ProgramLimitExceeded,
+            format_args!("too many entities for table \"{table}\""),
+        )
+    }
+
     /// Whether so many more entities may be too many for some table on some shard: then shards are asked
     /// before a statement over several of them writes to the first.
     pub fn entities_may_run_out(&self, more: usize) -> bool {

@@ -7,8 +7,10 @@
 //! | [`sort`] | ORDER BY over gathered rows, bounded |
 //! | [`write`] | INSERT, UPDATE, DELETE and what RETURNING answers |
 //! | [`system`] | catalog questions |
+//! | [`explain`] | a plan as text, and what it looked at |
 //! | [`watch`] | cancelling and `statement_timeout` |
 
+pub mod explain;
 pub mod rows;
 pub mod sort;
 pub mod system;
@@ -158,7 +160,7 @@ pub fn write_command(plan: &Plan) -> Option<&'static str> {
         Plan::DropTables { .. } => "DROP TABLE",
         Plan::InsertStream { .. } | Plan::InsertRows { .. } => "INSERT",
         Plan::UpdateRow { .. } => "UPDATE",
-        Plan::DeleteRow { .. } => "DELETE",
+        Plan::DeleteRow { .. } | Plan::DeleteEntity { .. } => "DELETE",
         Plan::Vacuum { .. } => "VACUUM",
         _ => return None,
     })
@@ -168,7 +170,7 @@ pub fn write_command(plan: &Plan) -> Option<&'static str> {
 pub fn is_read(plan: &Plan) -> bool {
     matches!(
         plan,
-        Plan::Select { .. } | Plan::System(_) | Plan::ShowFeed(_)
+        Plan::Select { .. } | Plan::System(_) | Plan::ShowFeed(_) | Plan::Explain { .. }
     )
 }
 
@@ -185,10 +187,12 @@ pub async fn run(
             let rows = rows::select(engine, tasks, source, shape).await?;
             Ok(Answer::rows(rows, Tag::RowsSent("SELECT")))
         }
+        Plan::Explain { analyze, plan } => explain::run(engine, tasks, analyze, *plan).await,
         Plan::InsertStream { .. }
         | Plan::InsertRows { .. }
         | Plan::UpdateRow { .. }
-        | Plan::DeleteRow { .. } => write::run(engine, plan, insert_returns_none).await,
+        | Plan::DeleteRow { .. }
+        | Plan::DeleteEntity { .. } => write::run(engine, plan, insert_returns_none).await,
         Plan::CreateTable {
             spec,
             if_not_exists,

@@ -1,5 +1,6 @@
 //! The device shadow: each channel's newest sample. Without a bound on time it comes from the tails alone,
-//! whatever the length of the history; only long texts, which the tails do not keep, are looked up there.
+//! whatever the length of the history; only long texts, which the tails do not keep, are looked up there, and
+//! channels whose tails were given up (see `budget`).
 
 use super::scan::RowBuilder;
 use super::source::Reader;
@@ -7,6 +8,7 @@ use super::{EntityList, StreamTable};
 use crate::store::BatchSink;
 use strandline_core::error::Result;
 use strandline_core::ids::ColumnId;
+use strandline_core::profile::ScanCounters;
 use strandline_core::scan::{ChannelRead, Entities, LatestScan, TsRange};
 use strandline_core::schema::Fill;
 use strandline_core::value::{Cell, Kind, Value};
@@ -18,13 +20,17 @@ impl StreamTable {
     /// # Errors
     /// `XX001` for a damaged block, I/O errors, and what `out` answers.
     pub async fn latest(&self, scan: &LatestScan, out: &mut dyn BatchSink) -> Result<()> {
+        if self.is_mutable() {
+            return self.latest_state(scan, out).await;
+        }
         let range = TsRange {
-            from: scan.from,
+            from: scan.from.max(scan.floor),
             to: scan.until,
         };
         if range.is_empty() {
             return Ok(());
         }
+        self.check_damage(&scan.entities, range)?;
         let reads: Vec<ChannelRead> = if scan.channels.is_empty() {
             super::snapshot::live_channels(&self.def())
                 .into_iter()
@@ -39,8 +45,9 @@ impl StreamTable {
         };
         let output = scan.channels.len();
         let mut rows = RowBuilder::new(reads[..output].iter().map(|c| c.kind).collect());
-        let more = if range == TsRange::ALL {
-            self.latest_from_tails(&scan.entities, &reads, output, &mut rows, out)
+        // The newest sample of all is the newest since `from`, if it is not before it.
+        let more = if range.to == i64::MAX && self.tails_hold() && self.tails_know(&reads) {
+            self.latest_from_tails(&scan.entities, range, &reads, output, &mut rows, out)
                 .await?
         } else {
             let entities = self.entity_list(&scan.entities).await;
@@ -57,6 +64,7 @@ impl StreamTable {
     async fn latest_from_tails(
         &self,
         wanted: &Entities,
+        range: TsRange,
         reads: &[ChannelRead],
         output: usize,
         rows: &mut RowBuilder,
@@ -81,7 +89,10 @@ impl StreamTable {
                 while n < end && long_text.is_none() && !rows.is_full() {
                     let id = list.as_ref().map_or(n as u32, |l| l.id(n));
                     n += 1;
-                    let sample = |c: usize| tails[c].and_then(|t| t.get(id));
+                    let sample = |c: usize| {
+                        let known = tails[c].and_then(|t| t.get(id))?;
+                        (known.0 >= range.from).then_some(known)
+                    };
                     let Some(ts) = (0..reads.len()).filter_map(|c| Some(sample(c)?.0)).max() else {
                         continue;
                     };
@@ -98,7 +109,7 @@ impl StreamTable {
             }
             if let Some(id) = long_text {
                 let one = EntityList::In(vec![id]);
-                if !(self.latest_within(&one, TsRange::ALL, reads, output, rows, out)).await? {
+                if !(self.latest_within(&one, range, reads, output, rows, out)).await? {
                     return Ok(false);
                 }
             }
@@ -107,6 +118,11 @@ impl StreamTable {
             }
             self.env.breathe().await;
         }
+        out.note(&ScanCounters {
+            shards: 1,
+            tails: count as u64,
+            ..ScanCounters::default()
+        });
         Ok(true)
     }
 
@@ -156,6 +172,7 @@ impl StreamTable {
                 self.env.breathe().await;
             }
         }
+        out.note(&reader.counters());
         Ok(true)
     }
 }

@@ -1,54 +1,71 @@
 //! The stream store: one timeseries table on one shard.
 //!
 //! A write goes `apply` → dictionary (name to number), tails (newest sample of each channel), memtable. A
-//! full memtable is frozen, flushed to a segment and installed once the manifest names it; adjacent
-//! segments of like size are merged. A read takes a [`snapshot::Snapshot`] and goes over its sources.
+//! full memtable is frozen, flushed to a segment for each day and installed once the manifest names them;
+//! segments of one bucket of time are merged. A read takes a [`snapshot::Snapshot`] and goes over its sources.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `keys` | keys of blocks |
 //! | `source` | blocks and runs in one shape; rows of one entity out of all of them |
 //! | `snapshot` | what a reader sees |
-//! | `scan`, `latest`, `aggregate`, `count` | the three reads; `count(*)` |
-//! | `blocks`, `flush`, `merge` | writing segments |
+//! | `scan`, `latest`, `aggregate` | the three reads |
+//! | `overlap`, `pack` | what of a snapshot stands alone, and what must be merged |
+//! | `state`, `held` | MUTABLE tables: the current state; DELETE |
+//! | `explain` | what a read would look at |
+//! | `pick` | which segments are merged, and how time is cut |
+//! | `damage` | what a start could not read |
+//! | `blocks`, `writer`, `flush`, `merge` | writing segments |
 
 mod aggregate;
 mod blocks;
-mod count;
+pub mod budget;
+mod damage;
+mod explain;
 mod flush;
+mod held;
 mod keys;
 #[cfg(test)]
 mod large_tests;
 mod latest;
 mod merge;
+mod overlap;
+mod pack;
+pub mod pick;
+#[cfg(test)]
+mod pick_tests;
 mod scan;
 mod snapshot;
 mod source;
+mod state;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 pub use flush::FlushDone;
+pub use held::Hold;
 pub use merge::{MergeDone, MergeJob};
 
 use crate::segment::Segment;
 use crate::store::{MemoryUse, StoreContext};
+use held::Held;
 use keys::only_entity;
-use snapshot::{Snapshot, live_channels};
+use snapshot::{Snapshot, stored_channels};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use strandline_core::error::{Error, Result};
+use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::ids::{ColumnId, Lsn};
 use strandline_core::io::Env;
 use strandline_core::routing::hash64;
 use strandline_core::scan::{Entities, TsRange};
-use strandline_core::schema::TableDef;
+use strandline_core::schema::{ColumnDef, TableDef};
 use strandline_core::stream::batch::{BatchCells, StreamBatch};
 use strandline_core::stream::cells::ColView;
 use strandline_core::stream::dictionary::Dictionary;
 use strandline_core::stream::memtable::{MemTable, Pick, Run};
-use strandline_core::stream::tails::Tails;
+use strandline_core::stream::tails::{TailColumn, Tails};
 use strandline_core::value::{Cell, Kind, Value};
 
 /// A memtable on its way to a segment.
@@ -71,6 +88,8 @@ struct State {
     next_flush: u64,
     /// Batches applied: while it stands still, tails say what a snapshot says.
     applied: u64,
+    /// Bytes of tails past which some are given up.
+    tails_most: usize,
     /// Entity numbers by name, as of some size of the dictionary.
     by_name: Option<Rc<Vec<u32>>>,
 }
@@ -80,6 +99,9 @@ pub struct StreamTable {
     env: Env,
     cx: StoreContext,
     state: RefCell<State>,
+    damage: damage::Damage,
+    /// Entities of a MUTABLE table that a DELETE is deciding on.
+    held: Held,
 }
 
 /// An entity that a read has come to.
@@ -120,27 +142,40 @@ impl EntityList {
 impl StreamTable {
     /// An empty table.
     pub fn new(env: Env, def: Arc<TableDef>, cx: StoreContext) -> Self {
+        let memtable = MemTable::new(def.options.dedup);
         StreamTable {
             env,
             cx,
+            damage: damage::Damage::default(),
             state: RefCell::new(State {
                 def,
                 dictionary: Dictionary::new(),
                 tails: Tails::default(),
-                memtable: MemTable::default(),
+                memtable,
                 frozen: VecDeque::new(),
                 segments: Rc::default(),
                 next_flush: 1,
                 applied: 0,
+                tails_most: usize::MAX,
                 by_name: None,
             }),
+            held: Held::default(),
         }
     }
 
     /// The table as the catalog describes it now. A channel must be known here before a batch brings it.
     pub fn set_def(&self, def: Arc<TableDef>) {
         let mut state = self.state.borrow_mut();
-        state.tails.retain(|id| def.column_by_id(id).is_some());
+        if Arc::ptr_eq(&state.def, &def) {
+            return;
+        }
+        // Names and policies may change every day, channels go seldom: a look at each tail for each of
+        // thousands of channels is for those days alone.
+        let gone = |c: &ColumnDef| def.column_by_id(c.id).is_none();
+        if state.def.columns.iter().any(gone) {
+            let kept = |id| id == ColumnId::DELETED || def.column_by_id(id).is_some();
+            state.tails.retain(kept);
+        }
         state.def = def;
     }
 
@@ -150,8 +185,10 @@ impl StreamTable {
 
     /// Takes up the table's segments, at start and before the log is replayed, and rebuilds the tails.
     ///
+    /// Damage is noted, and no error: see `damage`.
+    ///
     /// # Errors
-    /// `XX001` for a damaged block, I/O errors.
+    /// I/O errors.
     pub async fn open_segments(&self, mut segments: Vec<Rc<Segment>>) -> Result<()> {
         segments.sort_by_key(|s| s.info().flushes);
         {
@@ -163,11 +200,17 @@ impl StreamTable {
                 .unwrap_or(1);
             state.segments = Rc::new(segments.clone());
         }
-        let channels = live_channels(&self.def());
+        let channels = stored_channels(&self.def());
         // Newest first: then a block whose channels end before what is known needs no reading.
         for segment in segments.iter().rev() {
             for block in (0..segment.blocks(0).len()).rev() {
-                self.tails_of_block(segment, block, &channels).await?;
+                match self.tails_of_block(segment, block, &channels).await {
+                    Err(e) if e.state() == SqlState::DataCorrupted => {
+                        self.note_damage(segment, block, e).await?;
+                    }
+                    done => done?,
+                }
+                self.keep_tails_within_bound();
                 self.env.breathe().await;
             }
         }
@@ -193,6 +236,9 @@ impl StreamTable {
                     continue;
                 };
                 let tail = tails.column_mut(channel, kind);
+                if tail.is_given_up() {
+                    continue;
+                }
                 let newest = |ts| tail.get(id).is_none_or(|(known, _)| ts > known);
                 match (&chunk.stats, chunk.edges_ts) {
                     (_, Some((_, last))) if !newest(last) => {}
@@ -306,7 +352,7 @@ impl StreamTable {
         } = &mut *state;
         for column in &batch.columns {
             let tail = tails.column_mut(column.id, column.cells.kind());
-            let place = |row: usize| (ids[batch.entity_of_row[row] as usize], batch.ts[row]);
+            let place = |row: usize| place(batch, ids, row);
             match (&column.cells, &column.rows) {
                 (BatchCells::F64(cells), None) => {
                     for (row, &x) in cells.iter().enumerate() {
@@ -329,8 +375,17 @@ impl StreamTable {
                 }
             }
         }
+        // What a tombstone covers is never seen again.
+        let covers = batch.columns.iter().find(|c| c.id == ColumnId::DELETED);
+        for cell in 0..covers.map_or(0, |c| c.cells.len()) {
+            let rows = covers.and_then(|c| c.rows.as_ref());
+            let (id, ts) = place(batch, ids, rows.map_or(cell, |r| r[cell] as usize));
+            tails.forget(id, ts);
+        }
         memtable.apply(batch, ids, lsn);
         *applied += 1;
+        drop(state);
+        self.keep_tails_within_bound();
     }
 
     /// Memory it holds.
@@ -339,7 +394,8 @@ impl StreamTable {
         MemoryUse {
             active: state.memtable.memory_bytes(),
             frozen: state.frozen.iter().map(|f| f.bytes).sum(),
-            tails: state.dictionary.memory_bytes() + state.tails.memory_bytes(),
+            tails: state.tails.memory_bytes(),
+            names: state.dictionary.memory_bytes(),
         }
     }
 
@@ -405,8 +461,11 @@ impl StreamTable {
     }
 
     fn entity_ref(&self, list: &EntityList, n: usize) -> Option<EntityRef> {
+        self.entity_of(list.id(n))
+    }
+
+    fn entity_of(&self, id: u32) -> Option<EntityRef> {
         let state = self.state.borrow();
-        let id = list.id(n);
         let name = ((id as usize) < state.dictionary.len()).then(|| state.dictionary.name(id))?;
         Some(EntityRef {
             id,
@@ -461,8 +520,15 @@ impl StreamTable {
         channel: ColumnId,
         range: TsRange,
     ) -> Option<Option<(i64, Value)>> {
+        if !self.tails_hold() {
+            return None;
+        }
         let state = self.state.borrow();
-        match state.tails.column(channel).and_then(|c| c.get(entity)) {
+        let tail = state.tails.column(channel);
+        if tail.is_some_and(TailColumn::is_given_up) {
+            return None;
+        }
+        match tail.and_then(|c| c.get(entity)) {
             None => Some(None),
             Some((ts, _)) if ts < range.from => Some(None),
             Some((ts, Some(cell))) if ts <= range.to && state.applied == snapshot.applied => {
@@ -476,6 +542,11 @@ impl StreamTable {
             Some(_) => None,
         }
     }
+}
+
+/// Entity number and ts of a row.
+fn place(batch: &StreamBatch, ids: &[u32], row: usize) -> (u32, i64) {
+    (ids[batch.entity_of_row[row] as usize], batch.ts[row])
 }
 
 fn knows(dictionary: &Dictionary, batch: &StreamBatch, entity: usize) -> bool {

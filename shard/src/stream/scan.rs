@@ -78,8 +78,12 @@ impl StreamTable {
     /// # Errors
     /// `XX001` for a damaged block, I/O errors, and what `out` answers.
     pub async fn scan(&self, scan: &StreamScan, out: &mut dyn BatchSink) -> Result<()> {
+        if self.is_mutable() {
+            return self.scan_state(scan, out).await;
+        }
         let mut left = scan.limit.unwrap_or(u64::MAX);
-        if scan.range.is_empty() || left == 0 {
+        let range = scan.range.since(scan.floor);
+        if range.is_empty() || left == 0 {
             return Ok(());
         }
         let def = self.def();
@@ -99,16 +103,18 @@ impl StreamTable {
         let channels: Vec<(ColumnId, Kind)> = reads.iter().map(|c| (c.column, c.kind)).collect();
         let mut filler = Filler::new(&reads, scan.filled);
         let holding: Vec<(usize, i64)> = filler.holding().collect();
-        let entities = self.entity_list(&scan.entities).await;
         let past = TsRange {
             from: if holding.is_empty() {
-                scan.range.from
+                range.from
             } else {
-                i64::MIN
+                scan.floor
             },
-            to: scan.range.to,
+            to: range.to,
         };
+        self.check_damage(&scan.entities, past)?;
+        let entities = self.entity_list(&scan.entities).await;
         let snapshot = self.snapshot(&entities, past, Some(&channels));
+        let dedup = snapshot.dedup();
         let mut reader = Reader::new(snapshot, channels);
         if entities.is_all() {
             reader.index(&self.env).await;
@@ -122,24 +128,25 @@ impl StreamTable {
                 continue;
             };
             let hash = entities.filter_hash(&e);
-            let mut windows = reader.entity(&e.name, hash, Some(e.id), scan.range);
+            let mut windows = reader.entity(&e.name, hash, Some(e.id), range);
             filler.reset();
             let mut first = true;
             while let Some(window) = windows.next_window(&mut reader).await? {
                 let views = window_views(&window);
                 let slices = window_slices(&window, &views);
                 if first && !holding.is_empty() {
-                    let Some(row_ts) = EntityMerge::new(&slices, reads.len()).next_row(&mut cells)
+                    let Some(row_ts) =
+                        EntityMerge::new(&slices, reads.len(), dedup).next_row(&mut cells)
                     else {
                         continue;
                     };
                     first = false;
                     for &(c, staleness) in holding.iter().filter(|(c, _)| cells[*c].is_none()) {
                         let before = TsRange {
-                            from: row_ts.saturating_sub(staleness),
-                            to: scan.range.from.saturating_sub(1),
+                            from: row_ts.saturating_sub(staleness).max(scan.floor),
+                            to: range.from.saturating_sub(1),
                         };
-                        if scan.range.from == i64::MIN || before.is_empty() {
+                        if range.from == i64::MIN || before.is_empty() {
                             continue;
                         }
                         if let Some((ts, value)) =
@@ -149,7 +156,7 @@ impl StreamTable {
                         }
                     }
                 }
-                let mut merge = EntityMerge::new(&slices, reads.len());
+                let mut merge = EntityMerge::new(&slices, reads.len(), dedup);
                 while let Some(ts) = merge.next_row(&mut cells) {
                     let cell = |c: usize| filler.cell(c, ts, cells[c], &slices);
                     let passes = scan
@@ -166,6 +173,7 @@ impl StreamTable {
                     }
                     if left == 0 {
                         out.push(rows.take()).await?;
+                        out.note(&reader.counters());
                         return Ok(());
                     }
                     if rows.is_full() && !out.push(rows.take()).await? {
@@ -184,6 +192,7 @@ impl StreamTable {
         if rows.rows() > 0 {
             out.push(rows.take()).await?;
         }
+        out.note(&reader.counters());
         Ok(())
     }
 
@@ -243,6 +252,8 @@ impl StreamTable {
                     break;
                 }
                 let unit = load(&segment, block, &[(id, kind)]).await?;
+                reader.readers[n].visit(block..block + 1);
+                reader.readers[n].note(&unit);
                 let rows = unit.clip(unit.rows_of(&e.name), within);
                 let views = unit.views();
                 let Some(view) = &views[0] else { continue };
