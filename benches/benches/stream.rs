@@ -11,14 +11,14 @@ use strandline_core::ids::{ColumnId, Lsn, TableId};
 use strandline_core::limits::Limits;
 use strandline_core::routing::hash64;
 use strandline_core::scan::{
-    Aggregate, AggregateFn, ChannelRead, Entities, LatestScan, SampleBy, StreamAggregate,
-    StreamScan, TsRange,
+    Aggregate, AggregateFn, ChannelRead, CmpOp, Entities, LatestScan, Predicate, Quantile,
+    RowFilter, SampleBy, StreamAggregate, StreamScan, TsRange,
 };
 use strandline_core::schema::{ColumnDef, Family, Fill, Label, TableDef};
 use strandline_core::stream::batch::{StreamBatch, StreamBatchBuilder};
 use strandline_core::stream::wire;
 use strandline_core::time::Interval;
-use strandline_core::value::Kind;
+use strandline_core::value::{Kind, Value};
 use strandline_shard::segment::BlockCache;
 use strandline_shard::store::{Collect, StoreContext};
 use strandline_shard::stream::StreamTable;
@@ -47,6 +47,7 @@ fn def() -> TableDef {
             })
             .collect(),
         entity_uuid: false,
+        options: Default::default(),
         next_column: metric(METRICS),
     }
 }
@@ -140,6 +141,8 @@ fn queries(t: &StreamTable, hosts: usize, steps: i64, state: &str) {
         part.finish(q, &limits).unwrap().rows
     };
     let a = StreamAggregate {
+        filter: None,
+        floor: i64::MIN,
         table,
         entities: Entities::In(vec![host(hosts / 2)]),
         range: TsRange {
@@ -159,6 +162,7 @@ fn queries(t: &StreamTable, hosts: usize, steps: i64, state: &str) {
         || run(&a),
     );
     let b = StreamAggregate {
+        floor: i64::MIN,
         entities: Entities::All,
         range: TsRange {
             from: START,
@@ -183,6 +187,7 @@ fn queries(t: &StreamTable, hosts: usize, steps: i64, state: &str) {
         fill: Fill::None,
     };
     let c = LatestScan {
+        floor: i64::MIN,
         table,
         entities: Entities::All,
         until: i64::MAX,
@@ -197,6 +202,7 @@ fn queries(t: &StreamTable, hosts: usize, steps: i64, state: &str) {
         },
     );
     let d = StreamAggregate {
+        floor: i64::MIN,
         range: TsRange::ALL,
         aggregates: avg(AggregateFn::Avg, 5),
         sample: None,
@@ -208,7 +214,62 @@ fn queries(t: &StreamTable, hosts: usize, steps: i64, state: &str) {
         10,
         || run(&d),
     );
+    let where_ = |n, op, k| {
+        Some(RowFilter {
+            channels: vec![(metric(n), Kind::F64)],
+            predicate: Predicate::Compare {
+                channel: 0,
+                op,
+                value: Value::F64(k),
+            },
+        })
+    };
+    let other = StreamAggregate {
+        filter: where_(6, CmpOp::Gt, 50.0),
+        ..d.clone()
+    };
+    time(&format!("{state}: d where another metric > 50"), 10, || {
+        run(&other)
+    });
+    let all_pass = StreamAggregate {
+        filter: where_(6, CmpOp::Ge, 0.0),
+        ..d.clone()
+    };
+    time(
+        &format!("{state}: d where statistics say all rows pass"),
+        10,
+        || run(&all_pass),
+    );
+    let own = StreamAggregate {
+        filter: where_(5, CmpOp::Gt, 50.0),
+        ..d.clone()
+    };
+    time(&format!("{state}: d where it is > 50 itself"), 10, || {
+        run(&own)
+    });
+    let b_where = StreamAggregate {
+        filter: where_(6, CmpOp::Gt, 50.0),
+        ..b.clone()
+    };
+    time(&format!("{state}: b where another metric > 50"), 10, || {
+        run(&b_where)
+    });
+    for (what, func) in [
+        ("stddev", AggregateFn::StddevSamp),
+        ("median", AggregateFn::Percentile(Quantile::HALF)),
+        (
+            "approx_percentile_cont",
+            AggregateFn::ApproxPercentile(Quantile::HALF),
+        ),
+    ] {
+        let q = StreamAggregate {
+            aggregates: avg(func, 5),
+            ..d.clone()
+        };
+        time(&format!("{state}: {what} of one metric"), 5, || run(&q));
+    }
     let count = StreamAggregate {
+        floor: i64::MIN,
         aggregates: vec![Aggregate {
             func: AggregateFn::Count,
             column: None,
@@ -216,7 +277,13 @@ fn queries(t: &StreamTable, hosts: usize, steps: i64, state: &str) {
         ..d.clone()
     };
     time(&format!("{state}: count(*)"), 10, || run(&count));
+    let by_host = StreamAggregate {
+        by_entity: true,
+        ..count
+    };
+    time(&format!("{state}: count(*) by host"), 10, || run(&by_host));
     let scan = StreamScan {
+        floor: i64::MIN,
         table,
         entities: Entities::In(vec![host(1)]),
         range: TsRange {
@@ -242,6 +309,7 @@ fn queries(t: &StreamTable, hosts: usize, steps: i64, state: &str) {
         },
     );
     let all = StreamScan {
+        floor: i64::MIN,
         entities: Entities::All,
         range: TsRange::ALL,
         ..scan
@@ -368,6 +436,8 @@ fn main() {
     flush(&t);
     println!("flush of them {:.2} s", start.elapsed().as_secs_f64());
     let q = StreamAggregate {
+        filter: None,
+        floor: i64::MIN,
         table: TableId(1),
         entities: Entities::All,
         range: TsRange::ALL,

@@ -5,12 +5,16 @@
 
 #[path = "e2e/alter.rs"]
 mod alter;
+#[path = "e2e/cardinality.rs"]
+mod cardinality;
 #[path = "e2e/clients.rs"]
 mod clients;
 #[path = "e2e/crash.rs"]
 mod crash;
 #[path = "e2e/docs.rs"]
 mod docs;
+#[path = "e2e/explain.rs"]
+mod explain;
 #[path = "e2e/large.rs"]
 mod large;
 #[path = "e2e/lines.rs"]

@@ -37,6 +37,7 @@ fn def() -> Arc<TableDef> {
         family: Family::Timeseries,
         columns: vec![column(T, Label::TEXT), column(N, Label::Double)],
         entity_uuid: false,
+        options: Default::default(),
         next_column: ColumnId(66),
     })
 }
@@ -116,6 +117,7 @@ fn text_of(row: &Row) -> usize {
 
 fn scan(table: &StreamTable, entities: Entities, filled: bool) -> Vec<Batch> {
     let scan = StreamScan {
+        floor: i64::MIN,
         table: TableId(3),
         entities,
         range: TsRange::ALL,
@@ -136,6 +138,7 @@ fn scan(table: &StreamTable, entities: Entities, filled: bool) -> Vec<Batch> {
 
 fn latest(table: &StreamTable, from: i64) -> Vec<Batch> {
     let scan = LatestScan {
+        floor: i64::MIN,
         table: TableId(3),
         entities: Entities::All,
         from,
@@ -197,6 +200,8 @@ fn check(table: &StreamTable, rows: &[Row]) {
         assert!(got == last_of(from), "the shadow from {from}");
     }
     let query = StreamAggregate {
+        filter: None,
+        floor: i64::MIN,
         table: TableId(3),
         entities: Entities::All,
         range: TsRange::ALL,
@@ -377,6 +382,8 @@ fn texts_of_buckets_are_bounded() {
         .collect();
     table.apply(&batch(&rows), Lsn(1));
     let mut query = StreamAggregate {
+        filter: None,
+        floor: i64::MIN,
         table: TableId(3),
         entities: Entities::All,
         range: TsRange::ALL,

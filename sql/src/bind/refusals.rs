@@ -473,7 +473,18 @@ fn refusals() {
         ),
         ("¦TRUNCATE tele", "0A000", "TRUNCATE"),
         ("¦COPY tele FROM STDIN", "0A000", "COPY"),
-        ("¦EXPLAIN SELECT 1", "0A000", "EXPLAIN"),
+        ("EXPLAIN (¦VERBOSE) SELECT 1", "0A000", "VERBOSE"),
+        ("EXPLAIN (FORMAT ¦JSON) SELECT 1", "0A000", "JSON"),
+        ("EXPLAIN (FORMAT ¦avro) SELECT 1", "22023", "format"),
+        ("EXPLAIN ANALYZE ¦VERBOSE SELECT 1", "0A000", "VERBOSE"),
+        (
+            "EXPLAIN ANALYZE ¦INSERT INTO ids (size) VALUES (1)",
+            "0A000",
+            "writes",
+        ),
+        ("EXPLAIN ¦EXECUTE a", "0A000", "EXECUTE"),
+        ("EXPLAIN SELECT speed FROM ¦nope", "42P01", "nope"),
+        ("EXPLAIN SELECT ¦nope FROM tele", "42703", "nope"),
         ("¦DECLARE c CURSOR FOR SELECT 1", "0A000", "DECLARE CURSOR"),
         ("¦SAVEPOINT a", "0A000", "SAVEPOINT"),
         ("¦ROLLBACK TO SAVEPOINT a", "0A000", "SAVEPOINT"),
@@ -612,9 +623,34 @@ fn refusals() {
         ),
         ("SELECT avg(speed) ¦OVER () FROM tele", "0A000", "OVER"),
         (
-            "SELECT speed FROM tele WHERE event ¦LIKE 'a%'",
+            "SELECT speed FROM tele WHERE ¦speed LIKE 'a%'",
+            "42883",
+            "LIKE takes TEXT",
+        ),
+        (
+            "SELECT speed FROM tele WHERE event LIKE ¦5",
+            "42883",
+            "LIKE takes TEXT",
+        ),
+        (
+            "SELECT speed FROM tele WHERE event LIKE ¦'a\\'",
+            "22025",
+            "escape",
+        ),
+        (
+            "SELECT speed FROM tele WHERE event LIKE 'a' ESCAPE ¦'ab'",
+            "22025",
+            "escape",
+        ),
+        (
+            "SELECT speed FROM tele WHERE event ¦SIMILAR TO 'a%'",
             "0A000",
-            "LIKE",
+            "SIMILAR",
+        ),
+        (
+            "SELECT speed FROM tele WHERE ¦entity LIKE 'a%'",
+            "0A000",
+            "entity",
         ),
         (
             "SELECT speed FROM tele WHERE ¦speed > gear",
@@ -637,9 +673,19 @@ fn refusals() {
             "time axis",
         ),
         (
-            "SELECT avg(speed) FROM tele WHERE ¦event = 'x'",
-            "0A000",
-            "condition on channels",
+            "SELECT ts, avg(speed) FROM tele SAMPLE BY 1 month ¦5 d",
+            "42601",
+            "not both",
+        ),
+        (
+            "SELECT ts, avg(speed) FROM tele SAMPLE BY 5 d ¦1 y",
+            "42601",
+            "not both",
+        ),
+        (
+            "SELECT ts, avg(speed) FROM tele SAMPLE BY ¦1.5 months",
+            "42601",
+            "whole months",
         ),
         ("SELECT ¦ts, avg(speed) FROM tele", "42803", "SAMPLE BY"),
         (
@@ -687,7 +733,28 @@ fn refusals() {
         ("SELECT ts, avg(speed) FROM tele SAMPLE ¦5 m", "42601", ""),
         ("SELECT speed FROM tele ORDER BY ¦2", "42P10", "position 2"),
         ("SELECT ts, avg(speed) FROM tele SAMPLE BY ¦0", "22023", ""),
-        ("SELECT ¦stddev(speed) FROM tele", "0A000", "stddev"),
+        ("SELECT ¦stddev(event) FROM tele", "42883", "stddev"),
+        ("SELECT ¦median(event) FROM tele", "42883", "median"),
+        (
+            "SELECT approx_percentile_cont(speed, ¦1.5) FROM tele",
+            "22023",
+            "between 0 and 1",
+        ),
+        (
+            "SELECT percentile_cont(¦-1) WITHIN GROUP (ORDER BY speed) FROM tele",
+            "22023",
+            "between 0 and 1",
+        ),
+        (
+            "SELECT percentile_cont(0.5¦) FROM tele",
+            "42883",
+            "needs a column",
+        ),
+        (
+            "SELECT approx_percentile_cont(speed¦) FROM tele",
+            "42883",
+            "needs a column",
+        ),
         ("INSERT INTO tele ¦SELECT * FROM ids", "0A000", "a query"),
     ] {
         let at = sql.chars().position(|c| c == '¦').map(|i| i as u32 + 1);

@@ -179,6 +179,7 @@ impl Database {
             family,
             columns,
             entity_uuid: false,
+            options: Default::default(),
         };
         let channels = vec![
             column("speed", Label::Double, hold),
@@ -293,6 +294,7 @@ impl Database {
         let def = self.table("tele")?;
         let channels = Self::channels(&def);
         let scan = StreamScan {
+            floor: i64::MIN,
             table: def.id,
             entities: entity.map_or(Entities::All, |e| Entities::In(vec![e.into()])),
             range: TsRange::ALL,
@@ -308,6 +310,7 @@ impl Database {
     async fn latest(&self, entities: Entities) -> Result<String> {
         let def = self.table("tele")?;
         let scan = LatestScan {
+            floor: i64::MIN,
             table: def.id,
             entities,
             until: i64::MAX,
@@ -324,6 +327,8 @@ impl Database {
             column: Some((def.columns[n].id, def.columns[n].label.kind())),
         };
         let query = StreamAggregate {
+            filter: None,
+            floor: i64::MIN,
             table: def.id,
             entities: Entities::All,
             range: TsRange {
