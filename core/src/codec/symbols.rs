@@ -184,7 +184,8 @@ impl Bins {
         }
         let shares = Shares::new(&counts);
         shares.write(out);
-        let bin_of = |v: i64| v.wrapping_sub(self.min) as u64 >> self.low;
+        let (min, low) = (self.min, self.low);
+        let bin_of = move |v: i64| v.wrapping_sub(min) as u64 >> low;
         let symbols: Vec<u8> = if listed {
             let mut slots = Slots::new();
             for (symbol, &(bin, _)) in self.bins.iter().enumerate() {
@@ -200,7 +201,7 @@ impl Bins {
             out.reserve((values.len() * self.low as usize).div_ceil(8) + 8);
             let mut w = BitWriter::new(out);
             for v in values {
-                w.put(v.wrapping_sub(self.min) as u64 & mask, self.low);
+                w.put(v.wrapping_sub(min) as u64 & mask, low);
             }
             w.finish();
         }
