@@ -33,7 +33,7 @@ struct Args {
     /// Entities of the last line.
     #[arg(long)]
     entities: Option<usize>,
-    /// Share of the year's 1,000 devices, more than 0 to 1: 1 is 5.3 billion values, an hour of work and 10 GB of disk.
+    /// Share of the year's 1,000 devices, more than 0 to 1: 1 is 5.3 billion values, 70 GB of lines and some GB of disk.
     #[arg(long)]
     scale: Option<f64>,
     /// The same work on VictoriaMetrics, InfluxDB, ClickHouse, DuckDB and SQLite, as far as installed.
