@@ -2,6 +2,7 @@
 
 use super::disk::RealDisk;
 use super::mailbox::{Mailboxes, Outbox, rings};
+use super::poller::Poller;
 use super::pulse::{Pulse, TaskWaker, watch};
 use super::ring::Ring;
 use super::world::{RealClock, RealRandom};
@@ -45,6 +46,7 @@ const EXIT_DIED: i32 = 70;
 struct Local {
     queues: [TaskQueueHandle; 3],
     ring: Rc<Ring>,
+    poller: Rc<Poller>,
     /// Completions of the ring have woken tasks that should run before the one that goes on.
     due: Cell<bool>,
     tasks: RefCell<TaskSlots>,
@@ -79,6 +81,11 @@ fn local() -> Rc<Local> {
     LOCAL
         .with(|l| l.borrow().clone())
         .expect("called outside an executor of the runtime")
+}
+
+/// Which sockets of this executor are ready.
+pub(super) fn this_poller() -> Rc<Poller> {
+    local().poller.clone()
 }
 
 /// The ring of this executor.
@@ -476,6 +483,13 @@ where
             return Err(e);
         }
     };
+    let poller = match Poller::new() {
+        Ok(poller) => poller,
+        Err(e) => {
+            context.stop();
+            return Err(refusal(context.index, &format_args!("epoll: {e}")));
+        }
+    };
     let queues = SHARES.map(|(queue, shares, name)| {
         let latency = match queue {
             TaskQueue::Ingest => Latency::Matters(TIME_SLICE),
@@ -486,6 +500,7 @@ where
     let local = Rc::new(Local {
         queues,
         ring: ring.clone(),
+        poller: poller.clone(),
         due: Cell::new(false),
         tasks: RefCell::default(),
         pulse: context.pulse.clone(),
@@ -494,6 +509,7 @@ where
     });
     LOCAL.with(|l| *l.borrow_mut() = Some(local.clone()));
     spawn(TaskQueue::Ingest, ring.reap());
+    spawn(TaskQueue::Ingest, poller.serve());
     let (stop, pulse, index) = (context.stop.clone(), context.pulse.clone(), context.index);
     // It runs as a task like all others, so that it is woken as surely as they are.
     let (report, reported) = futures_channel::oneshot::channel();

@@ -9,6 +9,7 @@
 //! | `pulse` | keeps executors from sleeping on work |
 //! | `disk` | `core::io::Disk` over `ring` |
 //! | [`net`] | listeners and streams |
+//! | `poller` | which sockets are ready |
 //! | [`probe`] | what the machine must allow, each with its remedy |
 //! | [`lock`] | one process per data directory |
 //! | [`signals`] | SIGTERM and SIGINT as a future |
@@ -23,6 +24,7 @@ pub mod executors;
 pub mod lock;
 pub mod mailbox;
 pub mod net;
+mod poller;
 pub mod probe;
 mod pulse;
 mod ring;

@@ -5,10 +5,11 @@
 //! sharing first, which fails while anybody listens there, and holds an abstract socket of that name, which
 //! closes the gap between two servers that start together. The kernel lets go of both when the process ends.
 
+use super::executors::this_poller;
+use super::poller::{Direction, Registered};
 use futures_lite::io::{AsyncRead, AsyncWrite};
-use glommio::io::{PollState, PollableFd};
+use glommio::io::PollableFd;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
-use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{self, Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::linux::net::SocketAddrExt;
@@ -171,7 +172,7 @@ impl TcpListener {
     pub async fn accept(&self) -> io::Result<TcpStream> {
         loop {
             match self.fd.get_ref().accept() {
-                Ok((stream, peer)) => return TcpStream::adopt(stream, peer),
+                Ok((stream, peer)) => return TcpStream::adopt(stream, peer, true),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.fd.readable().await?,
                 // The client went away before we came to it.
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
@@ -194,21 +195,20 @@ impl TcpListener {
 /// direction wakes one task only.
 #[derive(Debug)]
 pub struct TcpStream {
-    fd: PollableFd<net::TcpStream>,
+    /// Before the socket: see [`Registered`].
+    ready: Registered,
+    socket: net::TcpStream,
     peer: SocketAddr,
-    reading: RefCell<PollState>,
-    writing: RefCell<PollState>,
 }
 
 impl TcpStream {
-    fn adopt(stream: net::TcpStream, peer: SocketAddr) -> io::Result<TcpStream> {
-        stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
+    fn adopt(socket: net::TcpStream, peer: SocketAddr, connected: bool) -> io::Result<TcpStream> {
+        socket.set_nonblocking(true)?;
+        socket.set_nodelay(true)?;
         Ok(TcpStream {
-            fd: PollableFd::new(stream)?,
+            ready: this_poller().register(&socket, connected)?,
+            socket,
             peer,
-            reading: RefCell::default(),
-            writing: RefCell::default(),
         })
     }
 
@@ -223,9 +223,9 @@ impl TcpStream {
             Err(e) if e.raw_os_error() != Some(libc::EINPROGRESS) => return Err(e),
             _ => {}
         }
-        let stream = TcpStream::adopt(socket.into(), address)?;
-        stream.fd.writable().await?;
-        match stream.fd.get_ref().take_error()? {
+        let stream = TcpStream::adopt(socket.into(), address, false)?;
+        std::future::poll_fn(|cx| stream.ready.poll_ready(cx, Direction::Write)).await;
+        match stream.socket.take_error()? {
             Some(e) => Err(e),
             None => Ok(stream),
         }
@@ -241,7 +241,7 @@ impl TcpStream {
     /// # Errors
     /// What the kernel says; none is known to happen.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.fd.get_ref().local_addr()
+        self.socket.local_addr()
     }
 
     /// Turns Nagle's delay off (`true`, as it is from the start) or on.
@@ -249,7 +249,7 @@ impl TcpStream {
     /// # Errors
     /// What the kernel says; none is known to happen.
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
-        self.fd.get_ref().set_nodelay(on)
+        self.socket.set_nodelay(on)
     }
 
     /// Finds out that the peer is gone for good, by asking it after so much silence.
@@ -257,7 +257,7 @@ impl TcpStream {
     /// # Errors
     /// What the kernel says; none is known to happen.
     pub fn set_keepalive(&self, silence: Duration) -> io::Result<()> {
-        SockRef::from(self.fd.get_ref()).set_tcp_keepalive(
+        SockRef::from(&self.socket).set_tcp_keepalive(
             &TcpKeepalive::new()
                 .with_time(silence)
                 .with_interval(silence),
@@ -269,7 +269,7 @@ impl TcpStream {
     /// # Errors
     /// The connection has ended already.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        self.fd.get_ref().shutdown(how)
+        self.socket.shutdown(how)
     }
 
     /// Reads without taking; 0 bytes: the peer has closed. It shares its waking with reading: do one or the
@@ -278,26 +278,20 @@ impl TcpStream {
     /// # Errors
     /// The connection broke.
     pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
-        std::future::poll_fn(|cx| self.poll_io(cx, &self.reading, true, |s| s.peek(buf))).await
+        std::future::poll_fn(|cx| self.poll_io(cx, Direction::Read, |s| s.peek(buf))).await
     }
 
     fn poll_io<T>(
         &self,
         cx: &mut Context<'_>,
-        state: &RefCell<PollState>,
-        read: bool,
+        direction: Direction,
         mut io: impl FnMut(&net::TcpStream) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
         loop {
-            match io(self.fd.get_ref()) {
+            ready!(self.ready.poll_ready(cx, direction));
+            match io(&self.socket) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    let state = &mut *state.borrow_mut();
-                    let polled = if read {
-                        self.fd.poll_readable(cx, state)
-                    } else {
-                        self.fd.poll_writable(cx, state)
-                    };
-                    ready!(polled)?;
+                    self.ready.would_block(direction);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 done => return Poll::Ready(done),
@@ -312,7 +306,11 @@ impl AsyncRead for &TcpStream {
         cx: &mut Context<'_>,
         buf: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_io(cx, &self.reading, true, |mut s| s.read(buf))
+        let read = ready!(self.poll_io(cx, Direction::Read, |mut s| s.read(buf)));
+        if read.as_ref().is_ok_and(|&n| n < buf.len()) {
+            self.ready.drained();
+        }
+        Poll::Ready(read)
     }
 }
 
@@ -322,14 +320,14 @@ impl AsyncWrite for &TcpStream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_io(cx, &self.writing, false, |mut s| s.write(buf))
+        self.poll_io(cx, Direction::Write, |mut s| s.write(buf))
     }
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_io(cx, &self.writing, false, |mut s| s.write_vectored(bufs))
+        self.poll_io(cx, Direction::Write, |mut s| s.write_vectored(bufs))
     }
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
