@@ -11,10 +11,11 @@ use super::snapshot::{Snapshot, live_channels};
 use super::source::{Reader, Unit, load, run_rows, sort_slowly};
 use super::{EntityList, EntityRef, StreamTable, all_live, ts_with_cells};
 use crate::segment::Segment;
+use hashbrown::HashSet;
 use std::ops::Range;
 use strandline_core::error::Result;
 use strandline_core::format::block::BlockMeta;
-use strandline_core::ids::ColumnId;
+use strandline_core::ids::{ColumnId, SegmentId};
 use strandline_core::routing::hash64;
 use strandline_core::scan::{Entities, RowFilter, StreamAggregate, TsRange};
 use strandline_core::stream::bucket::{Aggregator, PartialAggregates};
@@ -58,6 +59,8 @@ pub(super) struct Pass<'q> {
     filter_at: Vec<usize>,
     /// A row counts although it has no cell of a channel that is named.
     any_row: bool,
+    /// Blocks that were looked at; those of several entities are, once for each that is asked for.
+    seen: HashSet<(SegmentId, usize)>,
 }
 
 impl<'q> Pass<'q> {
@@ -93,6 +96,7 @@ impl<'q> Pass<'q> {
             channels,
             filter_at,
             any_row,
+            seen: HashSet::new(),
         }
     }
 
@@ -169,7 +173,7 @@ impl<'q> Pass<'q> {
             }
         }
         if !matches!(step, Step::RuledOut) {
-            counters.blocks_visited += 1;
+            self.seen.insert((segment.id(), block));
         }
         match step {
             Step::RuledOut => Ok(()),
@@ -506,6 +510,13 @@ impl StreamTable {
                 }
             }
         }
+        // What the merge has read stands with the reader.
+        pass.seen.extend(reader.seen());
+        let segments: HashSet<SegmentId> = pass.seen.iter().map(|s| s.0).collect();
+        let counters = pass.agg.counters();
+        counters.blocks_visited = pass.seen.len() as u64;
+        counters.segments_visited = segments.len() as u64;
+        counters.blocks_decoded += reader.counters().blocks_decoded;
         let mut done = pass.agg.finish();
         self.sort_samples(&mut done).await;
         Ok(done)
@@ -558,18 +569,15 @@ impl StreamTable {
         segment: &Segment,
         alone: &dyn Fn(usize) -> bool,
     ) -> Result<()> {
-        let mut visited = false;
         for (block, meta) in segment.blocks(0).iter().enumerate() {
             let within = meta.range.1 >= pass.range.from && meta.range.0 <= pass.range.to;
             if within && alone(block) {
-                visited = true;
                 pass.block(snapshot, segment, block, None).await?;
             }
             if block % 64 == 0 {
                 self.env.breathe().await;
             }
         }
-        pass.agg.counters().segments_visited += u64::from(visited);
         Ok(())
     }
 
@@ -586,7 +594,6 @@ impl StreamTable {
             if to < pass.range.from || from > pass.range.to || !segment.may_contain(e.hash) {
                 continue;
             }
-            pass.agg.counters().segments_visited += 1;
             for block in r.blocks_of(&e.name, pass.range) {
                 pass.block(&snapshot, &segment, block, Some(e)).await?;
                 self.env.breathe().await;
@@ -609,14 +616,9 @@ impl StreamTable {
         let overlap = self
             .overlap_of_entity(reader, e, Some(e.hash), pass.range)
             .await?;
-        let mut last = None;
         for alone in overlap.alone {
             match alone {
                 Alone::Block { segment, block } => {
-                    if last != Some(segment) {
-                        pass.agg.counters().segments_visited += 1;
-                        last = Some(segment);
-                    }
                     let segment = &snapshot.segments[segment];
                     pass.block(&snapshot, segment, block, Some(e)).await?;
                     self.env.breathe().await;

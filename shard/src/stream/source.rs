@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use strandline_core::error::{Error, Result};
 use strandline_core::format::block::{BlockData, Presence};
-use strandline_core::ids::ColumnId;
+use strandline_core::ids::{ColumnId, SegmentId};
 use strandline_core::io::Env;
 use strandline_core::profile::ScanCounters;
 use strandline_core::scan::TsRange;
@@ -359,6 +359,14 @@ impl Reader {
             units,
             index: None,
         }
+    }
+
+    /// The blocks that have been looked at so far.
+    pub fn seen(&self) -> impl Iterator<Item = (SegmentId, usize)> + '_ {
+        self.readers.iter().flat_map(|r| {
+            let blocks = (0..r.seen.len() * 64).filter(|b| r.seen[b / 64] >> (b % 64) & 1 == 1);
+            blocks.map(|b| (r.segment.id(), b))
+        })
     }
 
     /// What has been looked at so far.
