@@ -142,13 +142,21 @@ impl ManifestFile {
             edit_bytes: 0,
             changes: 0,
         };
-        file.replace(manifest).await?;
         let names = env.disk.list(dir).await?;
-        let current = edits_name(file.number);
-        for name in names.iter().filter(|n| n.starts_with(PREFIX)) {
-            if *name != current {
-                env.disk.remove(&files::join(dir, name)).await?;
-            }
+        let (old, stray): (Vec<_>, Vec<_>) = names
+            .iter()
+            .filter(|n| n.starts_with(PREFIX))
+            .partition(|n| **n == edits_name(file.number));
+        // First those that the new one could take for its own.
+        for name in &stray {
+            env.disk.remove(&files::join(dir, name)).await?;
+        }
+        if !stray.is_empty() {
+            env.disk.sync_dir(dir).await?;
+        }
+        file.replace(manifest).await?;
+        for name in &old {
+            env.disk.remove(&files::join(dir, name)).await?;
         }
         Ok(file)
     }
@@ -338,7 +346,8 @@ mod tests {
             assert!(edits < 2_000 * 600, "{edits}");
             assert!(same(ManifestFile::read(&env, "").await.unwrap(), &m));
             // It begins anew with one file.
-            ManifestFile::begin(&env, "", m.clone()).await.unwrap();
+            let found = ManifestFile::read(&env, "").await.unwrap().unwrap();
+            ManifestFile::begin(&env, "", found).await.unwrap();
             let names = env.disk.list("").await.unwrap();
             assert_eq!(names, ["manifest"]);
             assert!(same(ManifestFile::read(&env, "").await.unwrap(), &m));

@@ -190,7 +190,7 @@ fn many_small_tables_are_flushed_with_one_edit_of_the_manifest() {
     testing::block_on(async {
         let (engine, shard, _, _) = database(dir.path()).await;
         let mut tables = Vec::new();
-        for n in 0..200 {
+        for n in 0..60 {
             tables.push(create(&engine, &format!("t{n}"), None).await);
         }
         for &table in &tables {

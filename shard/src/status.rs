@@ -31,7 +31,12 @@ impl Shard {
             memtable_bytes: (active + frozen) as u64,
             tail_bytes: self.tail_bytes() as u64,
             name_bytes: self.name_bytes() as u64,
-            tails_given_up: self.counters.tails_given_up.get(),
+            tails_given_up: (tables.values())
+                .map(|s| match s {
+                    Store::Stream(t) => t.tails_given_up() as u64,
+                    Store::Keyed(_) => 0,
+                })
+                .sum(),
             cache_bytes: self.cache.used_bytes() as u64,
             entities: tables
                 .values()

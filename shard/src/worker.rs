@@ -116,8 +116,6 @@ pub struct Counters {
     pub writes_slowed: Cell<u64>,
     /// For how long, together, µs.
     pub slowed_us: Cell<u64>,
-    /// Channels whose tails were given up.
-    pub tails_given_up: Cell<u64>,
     /// Messages from other executors.
     pub messages: Cell<u64>,
 }
@@ -482,7 +480,6 @@ impl Shard {
                 continue;
             };
             table.give_up_tails(channel);
-            count(&self.counters.tails_given_up, 1);
             let now = table.memory_bytes();
             let mut memory = self.memory.borrow_mut();
             let known = memory.entry(id).or_default();

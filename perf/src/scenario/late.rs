@@ -36,7 +36,8 @@ pub fn run(run: &mut Run) -> Result<()> {
             seen.push(load(run, &data, late == 1)?);
         }
     }
-    let of = |late: usize, get: &dyn Fn(&Seen) -> f64| median(rounds[late].iter().map(get).collect());
+    let of =
+        |late: usize, get: &dyn Fn(&Seen) -> f64| median(rounds[late].iter().map(get).collect());
     let rows = (data.shape.rows() * DAYS) as f64;
     let (ordered, late) = (of(0, &|s| s.load_s), of(1, &|s| s.load_s));
     let line = Line::told(
@@ -65,7 +66,10 @@ pub fn run(run: &mut Run) -> Result<()> {
         format!("{} and {}", told(0), told(1)),
         of(1, &|s| s.amplification),
     ));
-    for (place, when) in ["right after the load", "after merges"].into_iter().enumerate() {
+    for (place, when) in ["right after the load", "after merges"]
+        .into_iter()
+        .enumerate()
+    {
         for (q, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
             let (ordered, late) = (
                 of(0, &|s| s.questions[place][q]),
@@ -74,7 +78,10 @@ pub fn run(run: &mut Run) -> Result<()> {
             let line = Line::told(
                 "late",
                 format!("question {name} with late rows, against the same in order, {when}"),
-                format!("{:.2} × ({late:.3} against {ordered:.3} ms)", late / ordered),
+                format!(
+                    "{:.2} × ({late:.3} against {ordered:.3} ms)",
+                    late / ordered
+                ),
                 late / ordered,
             );
             run.report.add(line.at_most(1.2, "×"));
@@ -164,7 +171,10 @@ fn questions(run: &Run, pg: &mut Pg, data: &Data) -> Result<[f64; 4]> {
     let e = data.expected();
     let expected = [e.a, e.b, e.c, e.d];
     let mut seen = [0.0; 4];
-    for (q, (_, _, skip, sql)) in asked("cpu", data.shape.asked_host()).into_iter().enumerate() {
+    for (q, (_, _, skip, sql)) in asked("cpu", data.shape.asked_host())
+        .into_iter()
+        .enumerate()
+    {
         let mut times = Vec::new();
         for round in 0..run.size.rounds.max(3) * 3 + 2 {
             let began = Instant::now();

@@ -232,6 +232,7 @@ impl StreamTable {
             }
             self.env.breathe().await;
         }
+        writer.end().await?;
         let blocks = writer.blocks;
         Ok(MergeDone {
             inputs: job.inputs.iter().map(|s| s.id()).collect(),
@@ -276,7 +277,6 @@ impl StreamTable {
                     writer.copy(&segment, one.block, name).await?;
                 } else {
                     // Alone the few rows before it would stay a small block for ever.
-                    writer.expect(from, one.rows);
                     writer
                         .rows(reader, name, None, TsRange { from, to })
                         .await?;

@@ -23,8 +23,9 @@ struct Part {
     bucket: Option<Bucket>,
     sink: Option<SegmentSink>,
     builder: BlockBuilder,
-    /// The last entity that has rows here, counted.
+    /// The last entity that has rows here, counted, and the last stretch of rows.
     entity: u64,
+    stretch: u64,
 }
 
 /// Segments that are being written out of sorted rows.
@@ -38,6 +39,7 @@ pub(super) struct SegmentWriter<'t> {
     /// Where the rows of the last bucket that was asked for go, and which ts those are.
     last: Option<(usize, (i64, i64))>,
     entity: u64,
+    stretch: u64,
     /// Samples outside are left out: they have expired.
     range: TsRange,
     /// Rows that were encoded, and rows whose blocks were copied.
@@ -72,6 +74,7 @@ impl<'t> SegmentWriter<'t> {
             parts: Vec::new(),
             last: None,
             entity: 0,
+            stretch: 0,
             range: TsRange::ALL.since(floor),
             rows: (0, 0),
             blocks: (0, 0),
@@ -107,6 +110,7 @@ impl<'t> SegmentWriter<'t> {
                 sink: None,
                 builder: BlockBuilder::new(rows, bytes, self.channels.clone()),
                 entity: 0,
+                stretch: 0,
             });
             self.parts.len() - 1
         });
@@ -121,7 +125,10 @@ impl<'t> SegmentWriter<'t> {
         if p.entity != self.entity {
             p.entity = self.entity;
             p.builder.begin_entity(name, expected(p.bucket, rows, span));
+        } else if p.stretch != self.stretch {
+            p.builder.expect(expected(p.bucket, rows, span));
         }
+        p.stretch = self.stretch;
         part
     }
 
@@ -140,6 +147,7 @@ impl<'t> SegmentWriter<'t> {
         let mut windows = reader.entity(name, None, id, range);
         let expected = windows.rows_at_most(reader);
         let span = windows.span(reader).intersect(range);
+        self.stretch += 1;
         let channels = reader.channels.len();
         let mut cells = vec![CellRef::NONE; channels];
         let dedup = reader.snapshot.dedup();
@@ -182,15 +190,10 @@ impl<'t> SegmentWriter<'t> {
         self.parts[part].builder.open_rows(name)
     }
 
-    /// About so many rows of the entity come next, all at the bucket of `ts`.
-    pub fn expect(&mut self, ts: i64, rows: usize) {
-        let part = self.part(ts);
-        self.parts[part].builder.expect(rows);
-    }
-
-    /// Whether all of a range goes to one segment and none of it has expired.
+    /// Whether all of a range belongs to one bucket and none of it has expired. That both ends go to the same
+    /// segment is not enough: between them may be a bucket of its own, when the ends go to the mixed one.
     pub fn holds(&mut self, range: (i64, i64)) -> bool {
-        self.range.contains(range.0) && self.part(range.0) == self.part(range.1)
+        self.range.contains(range.0) && self.route.bucket(range.0) == self.route.bucket(range.1)
     }
 
     /// A block of the entity `name` as it stands in another segment. It fits: see [`SegmentWriter::holds`].
@@ -245,14 +248,20 @@ impl<'t> SegmentWriter<'t> {
         Ok(())
     }
 
-    /// Seals the files, by time. Their names last once the caller has synced the directory.
-    pub async fn finish(mut self) -> Result<Vec<Rc<Segment>>> {
-        let (env, cx) = (&self.table.env, &self.table.cx);
-        let mut segments = Vec::new();
+    /// Ends the blocks that are being filled: there are no more rows.
+    pub async fn end(&mut self) -> Result<()> {
         for part in 0..self.parts.len() {
             self.parts[part].builder.cut();
             self.write_done(part).await?;
         }
+        Ok(())
+    }
+
+    /// Seals the files, by time. Their names last once the caller has synced the directory.
+    pub async fn finish(mut self) -> Result<Vec<Rc<Segment>>> {
+        self.end().await?;
+        let (env, cx) = (&self.table.env, &self.table.cx);
+        let mut segments = Vec::new();
         for part in self.parts {
             let Some(sink) = part.sink else { continue };
             let info = SegmentInfo {
