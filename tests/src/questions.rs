@@ -3,8 +3,10 @@
 
 use crate::reference::{self, Answered, Contents, Current};
 use crate::sim::world::Rng;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use strandline_core::ids::ColumnId;
+use strandline_core::like::LikePattern;
 use strandline_core::scan::{
     Aggregate, AggregateFn, BucketFill, ChannelRead, CmpOp, Entities, LatestScan, Predicate,
     Quantile, RowFilter, SampleBy, StreamAggregate, StreamScan, TsRange,
@@ -177,7 +179,8 @@ fn scan(
         range,
         output,
         channels,
-        filled: !rng.one_in(3),
+        // A MUTABLE table has no RAW: there is nothing behind its state.
+        filled: def.options.mutable || !rng.one_in(3),
         predicate,
         limit: (one && rng.one_in(3)).then(|| rng.below(20)),
     })
@@ -194,6 +197,21 @@ fn predicate(rng: &Rng, channels: &[ChannelRead], hints: &Hints, depth: u32) -> 
             channel,
             negated: rng.one_in(2),
         },
+        4 => {
+            let value = |_| hints.value(rng, &channels[channel]);
+            let mut values: Vec<Value> = (0..1 + rng.below(4)).map(value).collect();
+            values.sort_by(|a, b| match (a, b) {
+                (Value::F64(a), Value::F64(b)) => a.total_cmp(b),
+                (Value::Str(a), Value::Str(b)) => a.cmp(b),
+                _ => Ordering::Equal,
+            });
+            values.dedup();
+            Predicate::In { channel, values }
+        }
+        5 if channels[channel].kind == Kind::Str => Predicate::Like {
+            channel,
+            pattern: like(rng, &hints.value(rng, &channels[channel])),
+        },
         _ => {
             use CmpOp::{Eq, Ge, Gt, Le, Lt, Ne};
             Predicate::Compare {
@@ -203,6 +221,28 @@ fn predicate(rng: &Rng, channels: &[ChannelRead], hints: &Hints, depth: u32) -> 
             }
         }
     }
+}
+
+/// A pattern that fits a text, or nearly does.
+fn like(rng: &Rng, near: &Value) -> LikePattern {
+    let text = match near {
+        Value::Str(text) => text.to_string(),
+        _ => String::new(),
+    };
+    let mut pattern = String::new();
+    for c in text.chars() {
+        match rng.below(6) {
+            0 => pattern.push('_'),
+            1 => pattern.push('%'),
+            2 => pattern.extend(c.to_uppercase()),
+            _ => pattern.push(c),
+        }
+    }
+    if rng.one_in(3) {
+        pattern.push('%');
+    }
+    let made = LikePattern::new(&pattern, rng.one_in(3), Some('\\'));
+    made.expect("no escape at its end")
 }
 
 fn aggregates(
@@ -244,8 +284,8 @@ fn aggregates(
         entities,
         range,
         filter,
+        sample: (!def.options.mutable && rng.one_in(2)).then(|| sample_by(rng, range, &aggregates)),
         aggregates,
-        sample: rng.one_in(2).then(|| sample_by(rng, range)),
         by_entity,
     })
 }
@@ -266,6 +306,8 @@ fn function(rng: &Rng, kind: Kind, ordered: bool) -> AggregateFn {
         F::VarSamp,
         F::VarPop,
         F::Percentile(share),
+        // Exact of so few samples as tests have.
+        F::ApproxPercentile(Quantile::new(share.share(), false).unwrap_or(share)),
     ];
     let fit = match kind {
         Kind::F64 => all.len(),
@@ -277,8 +319,12 @@ fn function(rng: &Rng, kind: Kind, ordered: bool) -> AggregateFn {
     }
 }
 
+fn is_text(a: &Aggregate) -> bool {
+    a.func != AggregateFn::Count && a.column.is_some_and(|(_, kind)| kind == Kind::Str)
+}
+
 /// Buckets, filled only where the range bounds their number.
-fn sample_by(rng: &Rng, range: TsRange) -> SampleBy {
+fn sample_by(rng: &Rng, range: TsRange, aggregates: &[Aggregate]) -> SampleBy {
     let bounded = range.from != i64::MIN && range.to != i64::MAX;
     let span = if bounded {
         range.to.saturating_sub(range.from).max(1)
@@ -306,6 +352,8 @@ fn sample_by(rng: &Rng, range: TsRange) -> SampleBy {
         0 => BucketFill::Null,
         1 | 2 => BucketFill::Prev,
         3 => BucketFill::Linear,
+        // A number does not fit a text.
+        _ if aggregates.iter().any(is_text) => BucketFill::Null,
         _ => BucketFill::Number(rng.below(8) as f64 / 2.0),
     });
     SampleBy { interval, fill }

@@ -1,7 +1,7 @@
 //! What must hold with nobody writing: everything anybody saw is there and nothing else, every kind of read
 //! agrees with every other and with the model, replicas catch up, and a snapshot is one consistent cut.
 
-use crate::questions::{Hints, question};
+use crate::questions::{Hints, question, reads as reads_of};
 use crate::reference::{self, Answered};
 use crate::sim::client::{Replica, Run, compare};
 use crate::sim::model::rows::Seen;
@@ -70,6 +70,10 @@ pub async fn check(
         let name = |e: String| format!("table {} ({}): {e}", def.name, def.id.0);
         match dump_table(&db, def).await.map_err(name)? {
             Dump::Rows(all, horizon) => check_rows(&run, &db, def, all, horizon, settle).await,
+            Dump::Stream(_, all) if def.options.mutable => {
+                let mut model = run.model.borrow_mut();
+                model.state(def.id).check_all(&all, &reads_of(def), settle)
+            }
             Dump::Stream(channels, all) => {
                 check_stream(&run, &db, def, &channels, &all, settle).await
             }

@@ -1,10 +1,11 @@
 //! Clients: what they write, what they read while others write, and what must hold of every answer.
 
 use crate::questions::{Hints, Question, question};
-use crate::reference::{self, Answered, Contents, Fragment};
+use crate::reference::{self, Answered, Contents, Current, Fragment};
 use crate::sim::model::rows::{Seen, What};
+use crate::sim::model::state::Event;
 use crate::sim::model::{Check, Model, Snapshot};
-use crate::sim::reads::{self, Db, TABLE, feed_after, read_row, read_rows, spec, table};
+use crate::sim::reads::{self, CURRENT, Db, TABLE, feed_after, read_row, read_rows, spec, table};
 use crate::sim::run::{Coverage, Plan};
 use crate::sim::world::World;
 use std::cell::{Cell, RefCell};
@@ -178,7 +179,9 @@ impl Client {
             0..=24 => self.insert().await,
             25..=42 => self.update().await,
             43..=49 => self.delete().await,
-            50..=76 => self.write().await,
+            50..=70 => self.write().await,
+            71..=74 => self.write_state().await,
+            75..=76 => self.read_state().await,
             77..=82 => self.read_rows().await,
             83..=89 => self.read_stream().await,
             90..=91 => self.vacuum().await,
@@ -193,7 +196,8 @@ impl Client {
     fn pick_table(&self, family: Family) -> Option<Arc<TableDef>> {
         let rng = &self.run.world.rng;
         let catalog = self.db.catalog();
-        let of: Vec<_> = catalog.tables().filter(|t| t.family == family).collect();
+        let fits = |t: &&Arc<TableDef>| t.family == family && !t.options.mutable;
+        let of: Vec<_> = catalog.tables().filter(fits).collect();
         let def = if rng.one_in(4) {
             of.get(rng.below(of.len() as u64) as usize)
         } else {
@@ -434,20 +438,7 @@ impl Client {
             let hash = hash64(fragment.entity.as_bytes());
             let shard = shard_of_hash(hash, self.db.shards());
             let (batch, fragments) = parts.entry(shard).or_default();
-            batch.begin_row(&fragment.entity, hash, fragment.ts);
-            for (column, value) in &fragment.cells {
-                match value {
-                    Value::F64(x) => {
-                        let slot = batch.slot(*column, Kind::F64);
-                        batch.push_f64(slot, *x);
-                    }
-                    Value::Str(s) => {
-                        let slot = batch.slot(*column, Kind::Str);
-                        batch.push_str(slot, s);
-                    }
-                    Value::Null => {}
-                }
-            }
+            add_row(batch, &fragment);
             fragments.push(fragment);
         }
         let (mut batches, mut fragments) = (Vec::new(), Vec::new());
@@ -474,6 +465,87 @@ impl Client {
                 }
                 self.run.write_failed("a write", &e);
             }
+        }
+    }
+
+    /// The MUTABLE table, and an entity that only this client writes, when all is known of it.
+    fn pick_state(&self) -> Option<(Arc<TableDef>, String, Current)> {
+        let def = self.db.catalog().table(CURRENT).cloned()?;
+        let entity = format!("own-{}-{}", self.me, self.run.world.rng.below(3));
+        let mut model = self.run.model.borrow_mut();
+        let saw = model.saw_table(&def).map(drop);
+        self.run.note(saw);
+        let known = model.state(def.id).certain(&entity)?;
+        Some((def, entity, known))
+    }
+
+    async fn write_state(&self) {
+        let Some((def, entity, _)) = self.pick_state() else {
+            return;
+        };
+        let rng = &self.run.world.rng;
+        let delete = rng.one_in(4);
+        let mut fragments = Vec::new();
+        for _ in 0..1 + rng.below(3) {
+            let mut fragment = self.fragment(&def);
+            fragment.entity.clone_from(&entity);
+            fragments.push(fragment);
+        }
+        let mut batch = StreamBatchBuilder::default();
+        fragments.iter().for_each(|f| add_row(&mut batch, f));
+        let event = match delete {
+            true => Event::Delete(entity.clone()),
+            false => Event::Insert(fragments),
+        };
+        self.run
+            .model
+            .borrow_mut()
+            .state(def.id)
+            .sent(&entity, event);
+        let done = if delete {
+            self.db.delete_entity(def.id, entity.clone()).await
+        } else {
+            let shard = shard_of_hash(hash64(entity.as_bytes()), self.db.shards());
+            let write = self.db.write_stream(def.id, vec![(shard, batch.finish())]);
+            write.await.map(|()| true)
+        };
+        let mut model = self.run.model.borrow_mut();
+        match done {
+            Ok(found) => {
+                model.acked += 1;
+                let expected = model.state(def.id).acked(&entity);
+                if found != expected {
+                    let says = format!("DELETE of {entity} answers {found}");
+                    self.run.note(Err(says));
+                }
+                self.run.met(|c| {
+                    c.entities_deleted += u64::from(delete && found);
+                    c.entities_missed += u64::from(delete && !found);
+                });
+            }
+            Err(e) => {
+                if e.state() == SqlState::DiskFull {
+                    model.state(def.id).refused(&entity);
+                }
+                self.run.write_failed("a write to the MUTABLE table", &e);
+            }
+        }
+    }
+
+    async fn read_state(&self) {
+        let Some((def, entity, known)) = self.pick_state() else {
+            return;
+        };
+        let (of, hints) = (Some(vec![entity]), Hints::of(&known.contents()));
+        let query = question(&self.run.world.rng, &def, of, &hints);
+        self.run.met(|c| c.state_reads += 1);
+        match reads::ask(&self.db, &query).await {
+            Ok(found) => {
+                let expected = query.expected_of_state(&known);
+                let what = format!("{query:?}");
+                self.run.note(reference::same(&what, &found, &expected));
+            }
+            Err(e) => self.run.read_failed("a query of the MUTABLE table", &e),
         }
     }
 
@@ -629,6 +701,24 @@ impl Client {
                 Err(e) if e.state() == SqlState::DuplicateTable => {}
                 Err(e) => self.run.write_failed("CREATE", &e),
             }
+        }
+    }
+}
+
+fn add_row(batch: &mut StreamBatchBuilder, fragment: &Fragment) {
+    let entity = &fragment.entity;
+    batch.begin_row(entity, hash64(entity.as_bytes()), fragment.ts);
+    for (column, value) in &fragment.cells {
+        match value {
+            Value::F64(x) => {
+                let slot = batch.slot(*column, Kind::F64);
+                batch.push_f64(slot, *x);
+            }
+            Value::Str(s) => {
+                let slot = batch.slot(*column, Kind::Str);
+                batch.push_str(slot, s);
+            }
+            Value::Null => {}
         }
     }
 }

@@ -27,6 +27,9 @@ pub const STREAM: &str = "telemetry";
 /// The scratch table that is made WITH (DEDUP), when it is a timeseries table.
 pub const DEDUP: &str = "scratch1";
 
+/// The MUTABLE table, which is never dropped.
+pub const CURRENT: &str = "current";
+
 /// The engine as a client has it.
 pub type Db = Rc<dyn Engine>;
 
@@ -51,7 +54,11 @@ pub fn spec(name: &str, family: Family) -> TableSpec {
             column("n", Label::Int, Fill::None),
         ],
         Family::Timeseries => vec![
-            column("v", Label::Double, hold(Some(20_000))),
+            column(
+                "v",
+                Label::Double,
+                hold((name != CURRENT).then_some(20_000)),
+            ),
             column("w", Label::Double, Fill::None),
             column("s", Label::TEXT, hold(None)),
         ],
@@ -63,6 +70,7 @@ pub fn spec(name: &str, family: Family) -> TableSpec {
         entity_uuid: false,
         options: StreamOptions {
             dedup: family == Family::Timeseries && name == DEDUP,
+            mutable: name == CURRENT,
             ..StreamOptions::default()
         },
     }

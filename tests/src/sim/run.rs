@@ -6,7 +6,7 @@ use crate::sim::client::{CLIENTS, Client, Replica, Run};
 use crate::sim::disk::{Class, DiskFaults, Lie, SimDisk};
 use crate::sim::model::{Model, Snapshot};
 use crate::sim::process::{Process, Starting};
-use crate::sim::reads::{Db, STREAM, TABLE, spec, table};
+use crate::sim::reads::{CURRENT, Db, STREAM, TABLE, spec, table};
 use crate::sim::world::World;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -95,6 +95,12 @@ coverage! {
     merges,
     /// Channels whose tails had no room.
     tails_given_up,
+    /// Entities of the MUTABLE table deleted.
+    entities_deleted,
+    /// DELETEs of entities that were not live.
+    entities_missed,
+    /// Answers about the MUTABLE table compared to the last cell.
+    state_reads,
     /// Tables WITH (DEDUP) whose answers were compared to the last cell.
     dedup_reads,
     /// Messages between executors.
@@ -510,7 +516,7 @@ impl Life {
             self.run.met(|c| {
                 c.flushes += shard.counters.flushes.get();
                 c.merges += shard.counters.merges.get();
-                c.tails_given_up += shard.counters.tails_given_up.get();
+                c.tails_given_up += shard.status().tails_given_up;
                 c.hops += shard.counters.messages.get();
             });
         }
@@ -552,7 +558,11 @@ impl Life {
         let mut process = self.come_up()?;
         let db = self.db(&process, 0);
         self.block_on("create", async move {
-            for (name, family) in [(TABLE, Family::Rows), (STREAM, Family::Timeseries)] {
+            for (name, family) in [
+                (TABLE, Family::Rows),
+                (STREAM, Family::Timeseries),
+                (CURRENT, Family::Timeseries),
+            ] {
                 let done = db.create_table(spec(name, family), true).await;
                 done.map_err(|e| e.to_string())?;
             }

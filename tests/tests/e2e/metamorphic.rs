@@ -12,8 +12,8 @@ const ENTITIES: u64 = 9;
 const MINUTE: i64 = 60_000;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
-/// 2024-02-28: a leap day and a month's end are near.
-const START: i64 = 1_709_078_400_000;
+/// 2024-02-29T12:00: a leap day and a month's end are near.
+const START: i64 = 1_709_208_000_000;
 const STALENESS: i64 = 10 * MINUTE;
 
 type Row = Vec<Option<String>>;
@@ -183,7 +183,7 @@ async fn buckets(client: &Client) {
         let to = months.get(n + 1).map_or(i64::MAX, |m| ts_of(m, 0));
         let within = |r: &&Row| (ts_of(month, 0)..to).contains(&ts_of(r, 0));
         let days: Vec<&Row> = days.iter().filter(within).collect();
-        let all = |i: usize| days.iter().filter_map(|r| number(&r[i]));
+        let all = |i: usize| days.iter().filter_map(move |r| number(&r[i]));
         assert_eq!(number(&month[1]), Some(all(1).sum()));
         assert_eq!(number(&month[2]), all(2).reduce(|a, b| a + b));
         assert_eq!(number(&month[3]), all(3).reduce(f64::max));

@@ -2,9 +2,11 @@
 //! outcome they do not know. Outlives every crash.
 
 pub mod rows;
+pub mod state;
 pub mod stream;
 
 use rows::RowsModel;
+use state::StateModel;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use strandline_core::ids::TableId;
@@ -36,6 +38,8 @@ pub struct TableModel {
     pub rows: RowsModel,
     /// Facts, when it is a timeseries table.
     pub stream: StreamModel,
+    /// Facts, when it is MUTABLE.
+    pub state: StateModel,
 }
 
 /// A CHECKPOINT that was answered.
@@ -81,10 +85,8 @@ impl Model {
                 Dropped::No
             },
             rows: RowsModel::default(),
-            stream: StreamModel {
-                dedup: def.options.dedup,
-                ..StreamModel::default()
-            },
+            stream: StreamModel::new(def.options.dedup),
+            state: StateModel::default(),
         });
         if table.def.name != def.name || table.def.family != def.family {
             return Err(format!(
@@ -194,6 +196,12 @@ impl Model {
             .get_mut(&table)
             .expect("a table that was seen")
             .rows
+    }
+
+    /// The entities of a MUTABLE table.
+    pub fn state(&mut self, table: TableId) -> &mut StateModel {
+        let table = self.tables.get_mut(&table);
+        &mut table.expect("a table that was seen").state
     }
 
     /// The samples of a table.

@@ -31,7 +31,7 @@ struct Part {
 #[derive(Debug, Default)]
 pub struct StreamModel {
     /// Of samples of a channel at one (entity, ts) the last to arrive alone is there.
-    pub dedup: bool,
+    dedup: bool,
     parts: Vec<Part>,
     /// Which part a value came from.
     origin: BTreeMap<String, usize>,
@@ -47,6 +47,14 @@ fn name(value: &Value) -> Option<String> {
 }
 
 impl StreamModel {
+    /// Of a table WITH (DEDUP), or not.
+    pub fn new(dedup: bool) -> StreamModel {
+        StreamModel {
+            dedup,
+            ..StreamModel::default()
+        }
+    }
+
     /// Parts of a statement are sent. Answers their numbers.
     pub fn sent(&mut self, now: u64, parts: Vec<Vec<Fragment>>) -> Vec<usize> {
         let mut numbers = Vec::new();
