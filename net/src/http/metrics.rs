@@ -147,9 +147,9 @@ fn shard_families(page: &mut Page, shards: &[ShardStatus]) {
             s.tail_bytes
         }),
         (
-            "strandline_tails_given_up_total",
-            COUNTER,
-            "Channels whose tails had no room in memory.",
+            "strandline_tails_given_up",
+            GAUGE,
+            "Channels whose tails have no room in memory.",
             |s| s.tails_given_up,
         ),
         (
