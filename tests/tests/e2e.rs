@@ -21,6 +21,8 @@ mod large;
 mod lines;
 #[path = "e2e/metamorphic.rs"]
 mod metamorphic;
+#[path = "e2e/mutable.rs"]
+mod mutable;
 #[path = "e2e/serve.rs"]
 mod serve;
 #[path = "e2e/statements.rs"]
