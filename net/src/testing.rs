@@ -372,10 +372,10 @@ impl Engine for FakeEngine {
         &self,
         table: TableId,
         shard: ShardId,
-        batch: StreamBatch,
+        batch: Arc<StreamBatch>,
     ) -> LocalFuture<'_, Result<u64>> {
         let left_out = self.left_out.take();
-        let written = self.write_stream(table, vec![(shard, batch)]);
+        let written = self.write_stream(table, vec![(shard, StreamBatch::clone(&batch))]);
         Box::pin(async move { written.await.map(|()| left_out) })
     }
     fn insert_rows(

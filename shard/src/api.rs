@@ -88,7 +88,7 @@ pub struct ShardStatus {
     pub tail_bytes: u64,
     /// Bytes of entity names.
     pub name_bytes: u64,
-    /// Channels whose tails were given up.
+    /// Channels without tails: there was no room for them.
     pub tails_given_up: u64,
     /// Bytes of the block cache.
     pub cache_bytes: u64,
@@ -232,7 +232,7 @@ pub trait Engine {
         &self,
         table: TableId,
         shard: ShardId,
-        batch: StreamBatch,
+        batch: Arc<StreamBatch>,
     ) -> LocalFuture<'_, Result<u64>>;
     /// Inserts rows; values stand in the order of `columns`, absent columns are NULL.
     fn insert_rows(

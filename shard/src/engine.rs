@@ -490,7 +490,7 @@ impl Engine for LocalEngine {
         &self,
         table: TableId,
         shard: ShardId,
-        batch: StreamBatch,
+        batch: Arc<StreamBatch>,
     ) -> LocalFuture<'_, Result<u64>> {
         // The message leaves before this returns: writes of one connection reach each shard in order.
         self.router.send(shard, TaskQueue::Ingest, move |s| {

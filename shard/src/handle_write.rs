@@ -5,6 +5,7 @@ use crate::wal::RecordKind;
 use crate::worker::{RECORD_KEYED, RECORD_STREAM, Shard, Store, count};
 use futures_channel::oneshot;
 use std::rc::Rc;
+use std::sync::Arc;
 use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::ids::{ColumnId, Rev, TableId};
 use strandline_core::keyed::{self, Version};
@@ -55,14 +56,18 @@ impl Shard {
     }
 
     /// Writes those rows of a batch whose entities fit the table, and answers how many were left out.
-    pub async fn write_fitting(self: Rc<Self>, table: TableId, batch: StreamBatch) -> Result<u64> {
+    pub async fn write_fitting(
+        self: Rc<Self>,
+        table: TableId,
+        batch: Arc<StreamBatch>,
+    ) -> Result<u64> {
         let store = self.admit_stream(table, &batch).await?;
         let max = self.most_entities(&store);
         let rows = batch.rows();
         let fits = store.entities() + batch.entities.len() <= max as usize;
         let batch = match fits {
             true => batch,
-            false => store.fitting(&batch, max),
+            false => Arc::new(store.fitting(&batch, max)),
         };
         let left_out = (rows - batch.rows()) as u64;
         if batch.rows() > 0 {
@@ -74,7 +79,9 @@ impl Shard {
     /// Writes a batch of fragments; answers when it is durable and visible.
     pub async fn write_stream(self: Rc<Self>, table: TableId, batch: StreamBatch) -> Result<()> {
         self.admit_stream(table, &batch).await?;
-        self.log_stream(table, batch)?.await.map_err(gone)?
+        self.log_stream(table, Arc::new(batch))?
+            .await
+            .map_err(gone)?
     }
 
     /// Waits until a batch may be logged.
@@ -116,7 +123,7 @@ impl Shard {
         let Some(batch) = self.stream(table)?.tombstone(&entity) else {
             return Ok(false);
         };
-        let logged = self.log_stream(table, batch)?;
+        let logged = self.log_stream(table, Arc::new(batch))?;
         drop(hold);
         logged.await.map_err(gone)??;
         Ok(true)
@@ -126,7 +133,7 @@ impl Shard {
     fn log_stream(
         self: &Rc<Self>,
         table: TableId,
-        batch: StreamBatch,
+        batch: Arc<StreamBatch>,
     ) -> Result<oneshot::Receiver<Result<()>>> {
         let store = self.stream(table)?;
         let known = store.entities();
@@ -138,7 +145,6 @@ impl Shard {
         }
         let (reply, answer) = oneshot::channel();
         let shard = self.clone();
-        let batch = Rc::new(batch);
         let logged = batch.clone();
         self.wal.append(
             RecordKind(RECORD_STREAM),

@@ -168,7 +168,7 @@ impl Table {
             out.push(ShardWrite {
                 table: self.def.id,
                 shard: ShardId(shard as u16),
-                batch: rows.builder.finish(),
+                batch: Arc::new(rows.builder.finish()),
             });
         }
     }
@@ -223,8 +223,8 @@ pub struct ShardWrite {
     pub table: TableId,
     /// Where the entities of the batch live.
     pub shard: ShardId,
-    /// The rows.
-    pub batch: StreamBatch,
+    /// The rows. Shared with the engine, so that a write can be repeated without a copy.
+    pub batch: Arc<StreamBatch>,
 }
 
 /// Table and tags of lines that came: what they mean, under the bytes they come as.
