@@ -419,7 +419,7 @@ fn counters(planned: &ScanCounters, ran: Option<&ScanCounters>, all_shards: u64,
         parts.push(format!("{} by their statistics", c.blocks_from_statistics));
     }
     if c.blocks_ruled_out > 0 {
-        parts.push(format!("{} ruled out by theirs", c.blocks_ruled_out));
+        parts.push(format!("{} ruled out by statistics", c.blocks_ruled_out));
     }
     if ran.is_some() {
         parts.push(format!("{} decoded", c.blocks_decoded));
