@@ -124,6 +124,7 @@ fn manifest() -> Manifest {
         max_xid: "019f31db000000000000000000000001".into(),
         log_after: Lsn(40),
         void: vec![(Lsn(90), Lsn(94))],
+        ..Manifest::default()
     }
 }
 
