@@ -307,7 +307,7 @@ fn a_checkpoint_holds_no_writer_while_another_shard_flushes() {
     let (filler, one, other) = (db(&process), db(&process), db(&process));
     scene
         .run("fill", async move {
-            for n in 0..40 {
+            for n in 0..200 {
                 let name = format!("full{n}");
                 filler
                     .create_table(spec(&name, Family::Timeseries), false)
