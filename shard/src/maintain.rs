@@ -11,6 +11,9 @@ use std::time::Duration;
 use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::ids::{Lsn, SegmentId, TableId};
 
+/// Makes a flush part of its table.
+type Install = Box<dyn FnOnce()>;
+
 /// After a flush or merge that failed (a full disk), the next try comes this much later.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -226,7 +229,7 @@ impl Shard {
         let Some(store) = self.store_of(table) else {
             return Ok(None);
         };
-        let (flushed, segments, install): (Lsn, Vec<Rc<Segment>>, Box<dyn FnOnce()>) = match store {
+        let (flushed, segments, install): (Lsn, Vec<Rc<Segment>>, Install) = match store {
             Store::Stream(t) => {
                 let Some(done) = t.flush().await? else {
                     return Ok(None);

@@ -292,6 +292,7 @@ fn one(bytes: &[u8], path: &str) -> Result<(Edit, usize)> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // damage is made behind the engine's back
 mod tests {
     use super::*;
     use crate::testing::{block_on, env};

@@ -49,6 +49,7 @@ fn a_lost_manifest_is_no_new_shard() {
             family: Family::Timeseries,
             columns: Vec::new(),
             entity_uuid: false,
+            options: Default::default(),
         };
         engine.create_table(spec, false).await.unwrap();
         start::stop_shards(&state).await.unwrap();

@@ -125,14 +125,14 @@ impl Samples {
             },
             Kept::Few(few) if few.len() + v.len() <= EXACT => few.extend_from_slice(v),
             Kept::Few(_) => {
-                let bins = self.to_bins();
+                let bins = self.become_bins();
                 v.iter().for_each(|&x| bins.add_number(x));
             }
             Kept::Bins(bins) => v.iter().for_each(|&x| bins.add_number(x)),
         }
     }
 
-    fn to_bins(&mut self) -> &mut Bins {
+    fn become_bins(&mut self) -> &mut Bins {
         let few = match &mut self.0 {
             Kept::Few(few) => std::mem::take(few),
             Kept::Exact(_) | Kept::Bins(_) => Vec::new(),
@@ -159,7 +159,7 @@ impl Samples {
             },
             Kept::Few(theirs) => self.extend(&theirs),
             Kept::Bins(mut theirs) => {
-                let mine = self.to_bins();
+                let mine = self.become_bins();
                 let shift = mine.shift.max(theirs.shift);
                 mine.coarsen(shift);
                 theirs.coarsen(shift);

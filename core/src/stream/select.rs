@@ -418,7 +418,7 @@ fn outcomes(filter: &RowFilter, p: &Predicate, block: &BlockMeta) -> Outcomes {
             } else {
                 (TRUE, FALSE)
             };
-            u8::from(null) * if_null | u8::from(some) * if_some
+            (u8::from(null) * if_null) | (u8::from(some) * if_some)
         }
         Predicate::Compare {
             channel,
@@ -426,7 +426,7 @@ fn outcomes(filter: &RowFilter, p: &Predicate, block: &BlockMeta) -> Outcomes {
             value: Value::F64(k),
         } => {
             let test = |min: f64, max: f64| {
-                let ends = |yes: bool, no: bool| u8::from(yes) * TRUE | u8::from(no) * FALSE;
+                let ends = |yes: bool, no: bool| (u8::from(yes) * TRUE) | (u8::from(no) * FALSE);
                 match op {
                     CmpOp::Lt => ends(min < *k, max >= *k),
                     CmpOp::Le => ends(min <= *k, max > *k),

@@ -31,7 +31,7 @@ Logs go to standard error; STRANDLINE_LOG=debug shows more (error, warn, info, d
 enum Command {
     /// Run a server
     #[command(long_about = serve::LONG_ABOUT)]
-    Serve(crate::config::Flags),
+    Serve(Box<crate::config::Flags>),
     /// Load real telemetry into a server of its own and ask it some questions
     #[command(long_about = demo::LONG_ABOUT)]
     Demo(demo::Flags),

@@ -156,13 +156,10 @@ fn body_length<'a>(
 /// The value of a parameter of a query, its escapes resolved; of several the last. `None`: it is not there;
 /// an escape that is none stands for itself.
 pub fn parameter(query: &str, name: &str) -> Option<String> {
-    query
-        .split('&')
-        .filter_map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (unescape(key) == name).then(|| unescape(value))
-        })
-        .last()
+    query.rsplit('&').find_map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (unescape(key) == name).then(|| unescape(value))
+    })
 }
 
 fn unescape(text: &str) -> String {

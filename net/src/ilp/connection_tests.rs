@@ -356,7 +356,7 @@ fn many_streams_share_one_bound_and_none_is_shut_out() {
     };
     block_on(or(run, settled));
     // The bound, and for each its 16 KiB and the read that went over it.
-    let floor = (STREAMS as u64) * (16 + 64 << 10);
+    let floor = (STREAMS as u64) * ((16 + 64) << 10);
     assert!(most <= (1 << 20) + floor, "{most} bytes in flight");
     assert!(sent.iter().all(|s| s.get() == text.len()));
     assert_eq!(get(&s.cx.counters.rows_total), STREAMS as u64 * 20_000);

@@ -33,6 +33,7 @@ fn def() -> Arc<TableDef> {
         family: Family::Rows,
         columns: vec![column(T, "t", Label::TEXT), column(N, "n", Label::Int)],
         entity_uuid: false,
+        options: Default::default(),
         next_column: ColumnId(66),
     })
 }

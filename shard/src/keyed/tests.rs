@@ -30,6 +30,7 @@ fn def() -> Arc<TableDef> {
         family: Family::Rows,
         columns: vec![column(A, "a", Label::Int), column(B, "b", Label::TEXT)],
         entity_uuid: false,
+        options: Default::default(),
         next_column: ColumnId(66),
     })
 }

@@ -24,6 +24,13 @@ use strandline_core::stream::cells::ColView;
 use strandline_core::stream::fill::cell_at;
 use strandline_core::stream::merge::{CellRef, EntityMerge, SliceRef};
 
+/// Whether a coalesced row counts: its ts and cells.
+pub(super) type RowFilter<'a> = dyn FnMut(i64, &[CellRef], &[SliceRef<'_>]) -> bool + 'a;
+/// Takes coalesced rows: their times, and their cells by channel.
+pub(super) type RowSink<'a> = dyn FnMut(&[i64], &[Option<ColView<'_>>]) -> Result<()> + 'a;
+/// Takes an entity, its pieces and how they lie together.
+type Visit<'a> = dyn FnMut(u32, &[Piece], &[Cluster]) + 'a;
+
 /// Rows that [`StreamTable::merged_rows`] hands on at once.
 const PACK_ROWS: usize = 4096;
 
@@ -414,10 +421,10 @@ impl StreamTable {
                         let blocks = segment.blocks(0);
                         let from = blocks.partition_point(|b| b.last_key < low);
                         let to = from + blocks[from..].partition_point(|b| b.first_key <= high);
-                        for block in from..to {
+                        for (block, meta) in blocks.iter().enumerate().take(to).skip(from) {
                             // Also where the run has rows before and behind the block and none in it: if those
                             // are merged, it is for the cut to say that the block between is not.
-                            if overlaps(span_in(&blocks[block], name), (first, last)) {
+                            if overlaps(span_in(meta, name), (first, last)) {
                                 marks.blocks[s][block] = true;
                                 marks.runs[n] = true;
                             }
@@ -438,7 +445,7 @@ impl StreamTable {
         snapshot: &Snapshot,
         marks: &Marks,
         range: TsRange,
-        visit: &mut dyn FnMut(u32, &[Piece], &[Cluster]),
+        visit: &mut Visit<'_>,
     ) -> Result<()> {
         let segments = snapshot.segments.len();
         let mut cursors = Vec::new();
@@ -512,8 +519,8 @@ impl StreamTable {
         reader: &mut Reader,
         e: &EntityRef,
         range: TsRange,
-        keep: &mut dyn FnMut(i64, &[CellRef], &[SliceRef<'_>]) -> bool,
-        out: &mut dyn FnMut(&[i64], &[Option<ColView<'_>>]) -> Result<()>,
+        keep: &mut RowFilter<'_>,
+        out: &mut RowSink<'_>,
     ) -> Result<()> {
         let channels = reader.channels.clone();
         let dedup = reader.snapshot.dedup();

@@ -175,7 +175,7 @@ impl<'t> SegmentWriter<'t> {
                 rows += 1;
                 // At once: blocks that wait are memory that the table has twice.
                 self.write_done(part).await?;
-                if rows % 256 == 0 {
+                if rows.is_multiple_of(256) {
                     self.table.env.breathe().await;
                 }
             }

@@ -8,13 +8,12 @@ use std::sync::Arc;
 use strandline_core::error::{Error, SqlState};
 use strandline_core::ids::{ColumnId, Rev};
 use strandline_core::scan::{
-    Aggregate, AggregateFn, ChannelRead, CmpOp, Entities, FeedRange, KeyedColumn, KeyedFilter,
-    KeyedScan, LatestScan, Predicate, SampleBy, StreamAggregate, StreamScan, TsRange,
+    Entities, FeedRange, KeyedColumn, KeyedFilter, KeyedScan, LatestScan, StreamAggregate,
+    StreamScan, TsRange,
 };
 use strandline_core::schema::{
     ColumnSpec, Family, Fill, Label, StreamOptions, TableDef, TableSpec,
 };
-use strandline_core::time::Interval;
 use strandline_core::value::{Batch, Cell, Kind, Value};
 use strandline_core::xid::Xid;
 use strandline_shard::api::{BatchStream, Engine};

@@ -455,7 +455,12 @@ fn statements_that_are_too_long_together() {
         // The unnamed one is replaced, and what is closed counts no more.
         let heard = ask(
             &mut c,
-            [close(b'S', "a"), parse("", &text, &[]), parse("", &text, &[]), sync()],
+            [
+                close(b'S', "a"),
+                parse("", &text, &[]),
+                parse("", &text, &[]),
+                sync(),
+            ],
         )
         .await;
         assert_eq!(heard, ["3", "1", "1", "Z I"]);
