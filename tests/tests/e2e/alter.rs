@@ -141,7 +141,7 @@ fn writers_and_readers_go_on_under_alter() {
                     .simple_query(&format!("ALTER TABLE tele {action}"))
                     .await;
                 if let Err(e) = done {
-                    panic!("{action}: {e:?}");
+                    panic!("{action}: {e:?}\n{}", server.log());
                 }
             };
             for round in 0..60 {
