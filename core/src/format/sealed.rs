@@ -186,10 +186,10 @@ mod tests {
         );
         let newer = String::from_utf8(seal("manifest", &body()).unwrap())
             .unwrap()
-            .replace(" v1 ", " v2 ");
+            .replace(" v2 ", " v3 ");
         let newer = open(newer.as_bytes()).unwrap_err();
         assert_eq!(newer.state(), SqlState::FeatureNotSupported);
-        assert!(newer.message().contains("version 2"));
+        assert!(newer.message().contains("version 3"));
     }
 
     #[test]

@@ -84,6 +84,8 @@ fn line_writer(server: &Server, me: usize, stop: &AtomicBool) -> u64 {
             })
             .collect();
         stream.write_all(lines.as_bytes()).expect("sent");
+        // A steady trickle: what the readers go through stays small beside what the writers do.
+        std::thread::sleep(std::time::Duration::from_millis(5));
     }
     stream.shutdown(std::net::Shutdown::Write).expect("closed");
     // The server closes once all is durable.
