@@ -83,3 +83,69 @@ impl Binder<'_> {
 
 /// Why DEDUP does not go with MUTABLE.
 const NO_DEDUP: &str = "a mutable table keeps one state per entity, so a retry is harmless already";
+
+#[cfg(test)]
+mod tests {
+    use crate::bind::tests::plan;
+    use crate::plan::Plan;
+    use strandline_core::schema::Fill;
+    use strandline_core::schema_change::TableChange;
+
+    #[test]
+    fn create_with_options() {
+        let options = |with: &str| {
+            let Plan::CreateTable { spec, .. } =
+                plan(&format!("CREATE TABLE t (a INT FILL HOLD) WITH ({with})"))
+            else {
+                panic!()
+            };
+            (spec.entity_uuid, spec.options)
+        };
+        const DAY: i64 = 86_400_000;
+        let (uuid, o) = options("RETENTION 90 d, Entity UUID, dedup, ENTITY TAG \"Host\"");
+        assert!(uuid && o.dedup && !o.mutable);
+        assert_eq!(o.retention_ms, Some(90 * DAY));
+        assert_eq!(o.entity_tag.as_deref(), Some("Host"));
+        assert_eq!(o.expired_before_ms, None);
+        assert_eq!(
+            options("RETENTION 1day 12 h").1.retention_ms,
+            Some(DAY + DAY / 2)
+        );
+        let (uuid, o) = options("MUTABLE, ENTITY TAG Host");
+        assert!(!uuid && o.mutable && !o.dedup);
+        assert_eq!(o.entity_tag.as_deref(), Some("host"));
+    }
+
+    #[test]
+    fn alter_timeseries() {
+        let changes = |sql: &str| match plan(&format!("ALTER TABLE tele {sql}")) {
+            Plan::AlterTable { changes, .. } => changes,
+            other => panic!("{other:?}"),
+        };
+        let hold = |staleness_ms| Fill::Hold { staleness_ms };
+        let fill = |fill| TableChange::SetFill {
+            name: "event".into(),
+            fill,
+        };
+        assert_eq!(
+            changes(
+                "ALTER COLUMN event SET FILL HOLD STALENESS 1 min, ALTER event SET FILL HOLD, \
+                 ALTER COLUMN event SET FILL NONE, SET RETENTION 30 d, SET RETENTION NONE"
+            ),
+            [
+                fill(hold(Some(60_000))),
+                fill(hold(None)),
+                fill(Fill::None),
+                TableChange::SetRetention {
+                    retention_ms: Some(30 * 86_400_000)
+                },
+                TableChange::SetRetention { retention_ms: None },
+            ]
+        );
+        let added = changes("ADD a INT FILL HOLD STALENESS 5 s, DROP COLUMN speed, ADD speed TEXT");
+        assert!(
+            matches!(&added[0], TableChange::AddColumn { column, .. } if column.fill == hold(Some(5000)))
+        );
+        assert_eq!(added.len(), 3);
+    }
+}
