@@ -19,10 +19,15 @@ fn good(answers: &Answers) -> Vec<(&'static str, &String)> {
         .collect()
 }
 
+/// Whether a file is one of a shard's log; the catalog's edits end in `.log` too.
+fn is_log(path: &str) -> bool {
+    path.contains("/log/") && path.ends_with(".log")
+}
+
 /// The last frame of each shard's log: what a crash may tear.
 fn last_frames(files: &Files) -> Vec<(String, std::ops::Range<usize>)> {
     let mut last: Vec<(String, std::ops::Range<usize>)> = Vec::new();
-    for (path, bytes) in files.iter().filter(|(p, _)| p.ends_with(".log")) {
+    for (path, bytes) in files.iter().filter(|(p, _)| is_log(p)) {
         let salt = FileHeader::decode(bytes).expect("a log file").salt;
         let mut scanner = Scanner::new(salt, bytes.len() as u64);
         loop {
@@ -45,8 +50,9 @@ fn last_frames(files: &Files) -> Vec<(String, std::ops::Range<usize>)> {
 fn the_files_hold_what_this_test_is_about() {
     let files = files();
     let count = |end: &str| files.keys().filter(|p| p.ends_with(end)).count();
+    let logs = files.keys().filter(|p| is_log(p)).count();
     assert!(count(".seg") >= 4, "{:?}", files.keys());
-    assert!(count(".log") >= 2 && count("manifest") == 2 && count("catalog") == 1);
+    assert!(logs >= 2 && count("manifest") == 2 && count("catalog") == 1);
     let answers = ask(&files).expect("opens");
     assert_eq!(good(&answers), good(&ask(&files).expect("opens again")));
     for (question, answer) in good(&answers) {
@@ -55,19 +61,37 @@ fn the_files_hold_what_this_test_is_about() {
     assert_eq!(last_frames(&files).len(), 2);
 }
 
+/// The last edit of each file of edits: what a crash may tear.
+fn last_edits(files: &Files) -> Vec<(String, std::ops::Range<usize>)> {
+    const BEGIN: &[u8] = b"strandline-";
+    let edits = |path: &str| {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        name.starts_with("catalog-") || name.starts_with("edits-")
+    };
+    files
+        .iter()
+        .filter(|(path, _)| edits(path))
+        .filter_map(|(path, bytes)| {
+            let at = bytes.windows(BEGIN.len()).rposition(|w| w == BEGIN)?;
+            Some((path.clone(), at..bytes.len()))
+        })
+        .collect()
+}
+
 /// A flipped bit anywhere: an error, or the answer as it was. In the last commit of a log it may cost that
-/// commit, as a crash may.
+/// commit, as a crash may; and so in the last edit of a catalog or a manifest.
 #[test]
 fn a_flipped_bit_gives_no_wrong_rows() {
     let files = files();
     let whole = ask(&files).expect("opens");
     let whole = good(&whole);
-    let torn = last_frames(&files);
+    let mut torn = last_frames(&files);
+    torn.extend(last_edits(&files));
     let cut: Vec<Answers> = torn
         .iter()
         .map(|(path, range)| {
             let mut files = files.clone();
-            files.get_mut(path).expect("a log")[range.clone()].fill(0);
+            files.get_mut(path).expect("a file")[range.clone()].fill(0);
             ask(&files).expect("a torn tail is cut")
         })
         .collect();
@@ -166,7 +190,7 @@ fn fuzz_files(name: &'static str, tokens: &'static [&'static str], picked: impl 
         let mut content = input.split_off(1);
         if path.ends_with(".seg") {
             segments::mend(&mut content);
-        } else if path.ends_with(".log") {
+        } else if is_log(path) {
             log::mend(&mut content);
         } else {
             sealed::mend(&mut content);
@@ -200,7 +224,7 @@ fn damage_in_segments_behind_the_checksums() {
 
 #[test]
 fn damage_in_logs_behind_the_checksums() {
-    fuzz_files("logs of a database", &[], |path| path.ends_with(".log"));
+    fuzz_files("logs of a database", &[], is_log);
 }
 
 #[test]
