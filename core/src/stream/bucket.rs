@@ -19,7 +19,7 @@ use crate::profile::ScanCounters;
 use crate::routing::hash64;
 use crate::scan::{AggregateFn, BucketFill, StreamAggregate};
 use crate::time::Interval;
-use crate::value::{Batch, Cell, Kind, StrVec};
+use crate::value::{Batch, Cell, ColumnData, Kind, StrVec};
 use hashbrown::HashTable;
 use std::ops::Range;
 
@@ -252,7 +252,7 @@ impl PartialAggregates {
     /// it is there but the aggregate is NULL.
     ///
     /// # Errors
-    /// `54000` when FILL would make more than `limits.buckets` rows or `limits.result_bytes` of them, before
+    /// `22003` when a sum or a variance is past the range of f64; `54000` when FILL would make more than `limits.buckets` rows or `limits.result_bytes` of them, before
     /// they are made; and when the names and texts of the answer are over `limits.result_bytes`.
     pub fn finish(self, query: &StreamAggregate, limits: &Limits) -> Result<Batch> {
         if self.too_large {
@@ -301,7 +301,20 @@ impl PartialAggregates {
                 }
             }
         }
-        out.batch().ok_or_else(|| too_much_text(limits))
+        let batch = out.batch().ok_or_else(|| too_much_text(limits))?;
+        let keys = batch.columns.len() - query.aggregates.len();
+        for (column, a) in batch.columns[keys..].iter().zip(&query.aggregates) {
+            if let ColumnData::F64(numbers) = &column.data
+                && !numbers.iter().all(|x| x.is_finite())
+            {
+                return Err(Error::new(
+                    SqlState::NumericOutOfRange,
+                    format!("the result of {:?} is out of range of DOUBLE", a.func),
+                )
+                .hint("sums and squares of numbers near 1.8e308 have no place in it"));
+            }
+        }
+        Ok(batch)
     }
 
     fn filled_series(

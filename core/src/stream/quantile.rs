@@ -223,7 +223,12 @@ impl Samples {
             }
         };
         let share = place - place.floor();
-        Some(if a == b { a } else { a + (b - a) * share })
+        Some(match b - a {
+            0.0 => a,
+            apart if apart.is_finite() => a + apart * share,
+            // Both are numbers; only their distance is past the range of f64.
+            _ => a * (1.0 - share) + b * share,
+        })
     }
 }
 

@@ -83,10 +83,16 @@ impl Moments {
             off += d;
         }
         // What the rounding of the mean has put into every distance.
+        let squares = squares - off * off / n;
         Moments {
             count: v.len() as u64,
             mean: mean + off / n,
-            squares: (squares - off * off / n).max(0.0),
+            // Past the range of f64 there is no number, and it must not read as none at all.
+            squares: if squares.is_nan() {
+                f64::INFINITY
+            } else {
+                squares.max(0.0)
+            },
         }
     }
 

@@ -637,7 +637,7 @@ impl StreamTable {
     }
 
     /// Percentiles look for ranks among sorted numbers.
-    async fn sort_samples(&self, done: &mut PartialAggregates) {
+    pub(super) async fn sort_samples(&self, done: &mut PartialAggregates) {
         let mut since = 0;
         for part in done.unsorted() {
             if part.len() > SORT_AT_ONCE {

@@ -224,7 +224,9 @@ impl StreamTable {
             agg,
         };
         self.states(&read, &mut feed).await?;
-        Ok(feed.agg.finish())
+        let mut done = feed.agg.finish();
+        self.sort_samples(&mut done).await;
+        Ok(done)
     }
 
     /// Gives each live entity to `target`. Each row is one moment's; rows of a long answer may be of
