@@ -73,7 +73,7 @@ limits! {
     /// asked for least are given up, and their channels' newest samples are looked up in history.
     tails_percent: Count = 10, 0, 90;
     /// Percent of `memory_bytes` for names of entities: past it, new entities are refused.
-    names_percent: Count = 15, 1, 90;
+    names_percent: Count = 20, 1, 90;
     /// PostgreSQL, HTTP and line-protocol connections, all together.
     connections: Count = 1000, 1, 1_000_000;
     /// A statement's text, and a protocol message.

@@ -82,7 +82,7 @@ pub struct Flags {
     /// Four hex digits that end every xid made here; give each server of a fleet its own [default: 0000]
     #[arg(long, value_name = "HEX4", env = "STRANDLINE_NODE_ID")]
     pub node_id: Option<String>,
-    /// The tag of a line that names its entity [default: entity]
+    /// The tag of a line that names its entity, where the table has no ENTITY TAG of its own [default: entity]
     #[arg(long, value_name = "TAG", env = "STRANDLINE_ILP_ENTITY_TAG")]
     pub ilp_entity_tag: Option<String>,
     /// What becomes of a line's other tags: `store` makes TEXT channels of them, `ignore` takes only those that
@@ -92,7 +92,8 @@ pub struct Flags {
     /// Listen off loopback too, trusting everybody who can connect
     #[arg(long, env = "STRANDLINE_INSECURE", value_parser = clap::builder::BoolishValueParser::new())]
     pub insecure: bool,
-    /// Start once although the log is damaged, reporting what is lost
+    /// Start once although log records are damaged or missing, or the index of a segment is, going on
+    /// without them; what is lost is reported, counted and noted in the data directory
     #[arg(long)]
     pub accept_loss: bool,
     /// A TOML file with these settings, and a table [limits]

@@ -14,6 +14,9 @@ use strandline_core::stream::{self, batch::StreamBatch};
 use strandline_core::value::Value;
 use strandline_core::xid::Xid;
 
+/// What a write of one row is taken for before it is known.
+const ONE_ROW_BYTES: usize = 256;
+
 /// What a compare-and-set does when it wins.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
@@ -86,8 +89,9 @@ impl Shard {
 
     /// Waits until a batch may be logged.
     async fn admit_stream(&self, table: TableId, batch: &StreamBatch) -> Result<Rc<StreamTable>> {
+        let bytes = batch.memory_bytes();
         loop {
-            self.admit().await?;
+            self.admit(bytes).await?;
             let store = self.stream(table)?;
             if !store.holds_any(batch) {
                 return Ok(store);
@@ -100,7 +104,7 @@ impl Shard {
     /// nothing of the entity on its way: the tombstone in the log then says the same in every replay.
     pub async fn delete_entity(self: Rc<Self>, table: TableId, entity: String) -> Result<bool> {
         let hold = loop {
-            self.admit().await?;
+            self.admit(ONE_ROW_BYTES).await?;
             let store = self.stream(table)?;
             if !store.is_mutable() {
                 return Err(Error::new(
@@ -119,7 +123,7 @@ impl Shard {
         };
         // An error is that of the records it waited for; they have been told.
         let _ = self.wal.flush().await;
-        self.admit().await?;
+        self.admit(ONE_ROW_BYTES).await?;
         let Some(batch) = self.stream(table)?.tombstone(&entity) else {
             return Ok(false);
         };
@@ -179,7 +183,8 @@ impl Shard {
         ticket: Ticket,
     ) -> Result<()> {
         // An error on the way drops the ticket: nothing of the write exists, its numbers are void.
-        self.admit().await?;
+        self.admit(versions.iter().map(Version::memory_bytes).sum())
+            .await?;
         self.keyed(table)?;
         let versions = versions.into_iter().map(Rc::new).collect();
         self.log_versions(table, versions, ticket)?
@@ -197,7 +202,7 @@ impl Shard {
     ) -> Result<Option<Version>> {
         let key = xid.to_bytes();
         loop {
-            self.admit().await?;
+            self.admit(ONE_ROW_BYTES).await?;
             let (_, store) = self.keyed(table)?;
             let newest = match store.newest_in_memory(&key) {
                 Some(v) => v,

@@ -1,5 +1,8 @@
 //! How writers are slowed when flushes and merges lag behind: by a little that grows with what is owed, so
-//! that ingest settles at what the disk can take, instead of running at full speed into a wall.
+//! that ingest settles at what the disk can take, instead of running at full speed into a wall. Who writes
+//! much waits much: a single row beside a stream of batches owes next to nothing, and must not stand still
+//! for what the stream has left behind (numbers of a rows table are granted before it waits, so that others
+//! would wait with it).
 
 use crate::worker::{Shard, Store, count};
 use std::time::Duration;
@@ -9,6 +12,10 @@ use strandline_core::ids::TableId;
 const LONGEST: Duration = Duration::from_millis(40);
 /// Below this part of what a shard may owe nobody is slowed: a flush that is under way is no debt.
 const FREE: f64 = 0.5;
+/// A write of that many bytes waits for all of the delay, a smaller one for its part of it.
+const FULL_BYTES: usize = 64 << 10;
+/// Timers are no finer: what is shorter is added up until it is as long.
+const SHORTEST: Duration = Duration::from_micros(100);
 /// Merges may owe so many times the largest segment before writers wait longest.
 const MERGE_SEGMENTS: u64 = 8;
 
@@ -24,11 +31,17 @@ pub struct Debt {
 }
 
 impl Debt {
-    /// How long a write waits: not at all up to the half of what may be owed, then with the square of it.
+    /// How long a write of [`FULL_BYTES`] waits: not at all up to the half of what may be owed, then with the square of it.
     pub fn delay(self) -> Duration {
         let owed = self.memory.max(self.log).max(self.merges).clamp(0.0, 1.0);
         let over = ((owed - FREE) / (1.0 - FREE)).max(0.0);
         LONGEST.mul_f64(over * over)
+    }
+
+    /// The share of a write of so many bytes.
+    fn delay_of(self, bytes: usize) -> Duration {
+        self.delay()
+            .mul_f64((bytes as f64 / FULL_BYTES as f64).min(1.0))
     }
 }
 
@@ -56,11 +69,16 @@ impl Shard {
         }
     }
 
-    /// Waits as long as the debt asks for; `false`: it asks for nothing.
-    pub(crate) async fn slow_down(&self) -> bool {
-        let delay = self.debt().delay();
-        // Timers are no finer.
-        if delay < Duration::from_micros(100) {
+    /// Waits as long as the debt asks of a write of so many bytes; `false`: it asks for nothing.
+    pub(crate) async fn slow_down(&self, bytes: usize) -> bool {
+        let delay = self.debt().delay_of(bytes);
+        if delay.is_zero() {
+            return false;
+        }
+        // One of many small writes waits for the others too.
+        let delay = delay + self.pace_change.take();
+        if delay < SHORTEST {
+            self.pace_change.set(delay);
             return false;
         }
         count(&self.counters.writes_slowed, 1);
@@ -112,6 +130,14 @@ mod tests {
         assert!(delays.windows(2).all(|w| w[1] - w[0] <= LONGEST / 20));
         assert_eq!(delays[100], LONGEST);
         assert_eq!(at(7.0), LONGEST);
+        let full = Debt {
+            memory: 1.0,
+            ..Debt::default()
+        };
+        assert_eq!(full.delay_of(FULL_BYTES), LONGEST);
+        assert_eq!(full.delay_of(100 * FULL_BYTES), LONGEST);
+        assert_eq!(full.delay_of(FULL_BYTES / 4), LONGEST / 4);
+        assert!(full.delay_of(100) < SHORTEST, "a row is not stopped");
         let log = Debt {
             log: 1.0,
             ..Debt::default()

@@ -129,7 +129,7 @@ pub fn count(cell: &Cell<u64>, n: u64) {
 }
 
 /// The thresholds of one shard, derived from `memory_bytes`: an eighth of the shard's share starts a flush,
-/// half of it makes writers wait, a quarter caches blocks; the rest is for tails and names, as `tails_percent`
+/// half of it makes writers wait, a fifth caches blocks; the rest is for tails and names, as `tails_percent`
 /// and `names_percent` say, and for statements.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryPlan {
@@ -156,7 +156,7 @@ impl MemoryPlan {
         MemoryPlan {
             flush_at: share / 8,
             wait_at: share / 2,
-            cache: share / 4,
+            cache: share / 5,
             tails: part(limits.tails_percent),
             names: part(limits.names_percent).max(NAMES_LEAST),
         }
@@ -189,6 +189,8 @@ pub struct Shard {
     pub(crate) tables: RefCell<BTreeMap<TableId, Store>>,
     pub(crate) manifest: Mutex<ManifestFile>,
     pub(crate) plan: MemoryPlan,
+    /// What small writes have left of the time they were to wait.
+    pub(crate) pace_change: Cell<Duration>,
     pub(crate) barrier: Gate,
     pub(crate) pressure: Gate,
     pub(crate) flush_wanted: Signal,
@@ -256,6 +258,7 @@ impl Shard {
             tables: RefCell::new(parts.tables),
             manifest: Mutex::new(parts.manifest),
             plan,
+            pace_change: Cell::default(),
             barrier: Gate::default(),
             pressure: Gate::default(),
             flush_wanted: Signal::default(),
@@ -389,8 +392,9 @@ impl Shard {
     // --- admission --------------------------------------------------------------------------------
 
     /// Waits until a write may go on: no CHECKPOINT barrier, memory and log below their bounds; and a little
-    /// once when flushes and merges lag behind. An error when this shard takes no writes.
-    pub async fn admit(&self) -> Result<()> {
+    /// once when flushes and merges lag behind, according to its `bytes`. An error when this shard takes no
+    /// writes.
+    pub async fn admit(&self, bytes: usize) -> Result<()> {
         let mut slowed = false;
         loop {
             if self.shared.is_draining() || self.stopping.get() {
@@ -419,7 +423,7 @@ impl Shard {
             }
             if !slowed {
                 slowed = true;
-                if self.slow_down().await {
+                if self.slow_down(bytes).await {
                     continue;
                 }
             }

@@ -126,6 +126,15 @@ impl PartialAggregates {
         g
     }
 
+    /// Makes room for so many more groups.
+    fn reserve(&mut self, more: usize) {
+        self.groups.reserve(more);
+        self.rows.reserve(more);
+        let groups = &self.groups;
+        self.group_index
+            .reserve(more, |&g| group_hash(groups[g as usize]));
+    }
+
     /// Adds the states of another shard, which holds other entities. [`PartialAggregates::finish`] refuses
     /// what is too large together.
     pub fn merge(&mut self, mut other: PartialAggregates) {
@@ -149,6 +158,7 @@ impl PartialAggregates {
                 self.entity(name, hash64(name))
             })
             .collect();
+        self.reserve(other.groups.len());
         let places: Vec<usize> = other
             .groups
             .iter()
@@ -261,10 +271,17 @@ impl PartialAggregates {
         if self.sample_bytes as u64 > limits.result_bytes {
             return Err(too_many_samples(limits));
         }
+        // Each name is compared for its own place, not for those of all its buckets.
+        let mut by_name: Vec<u32> = (0..self.entities.len() as u32).collect();
+        by_name.sort_unstable_by_key(|&e| self.entities.get_bytes(e as usize));
+        let mut places = vec![0_u32; by_name.len()];
+        for (place, &e) in by_name.iter().enumerate() {
+            places[e as usize] = place as u32;
+        }
         let mut order: Vec<u32> = (0..self.groups.len() as u32).collect();
         order.sort_unstable_by_key(|&g| {
             let (e, bucket) = self.groups[g as usize];
-            (self.entities.get_bytes(e as usize), bucket)
+            (places[e as usize], bucket)
         });
         let fill = query.sample.and_then(|s| Some((s, s.fill?)));
         let series: Vec<&[u32]> = order

@@ -42,6 +42,7 @@ pub fn run(run: &mut Run) -> Result<()> {
         let floor = floor::measure(&run.dir, run.size.floor_rounds)?;
         let (h, rate) = back_to_back(&mut one, &message, warm, time)?;
         let paced = paced(&mut one[0], &message, rate / 2.0, time)?;
+        let bare_many = floor::group_commits(&run.dir, MANY, &message, warm, time)?;
         let (_, rate_many) = back_to_back(&mut many, &message, warm, time)?;
         rounds.push(Round {
             floor,
@@ -50,6 +51,7 @@ pub fn run(run: &mut Run) -> Result<()> {
             paced_us: [0.5, 0.99, 0.999].map(|q| quantile_us(&paced.answers, q)),
             client_late_us: quantile_us(&paced.client_late, 0.99),
             rate_many,
+            bare_many,
         });
     }
     let of = |f: fn(&Round) -> f64| median(rounds.iter().map(f).collect());
@@ -87,15 +89,22 @@ pub fn run(run: &mut Run) -> Result<()> {
     run.report
         .add(line.yardstick(format!("floor {write:.0} + {trip:.0} µs")));
     let times = of(|r| r.rate_many / r.rate);
+    let bare = of(|r| r.bare_many);
     let line = Line::told(
         "insert",
         "the same, 64 connections, back to back",
-        format!("{rate_many:.0}/s = {times:.1} ×"),
+        format!(
+            "{rate_many:.0}/s = {times:.1} ×, and {:.2} × a bare server",
+            of(|r| r.rate_many / r.bare_many)
+        ),
         times,
     );
     run.report.add(
         line.target("≥ 15 × the rate of 1", times >= 15.0)
-            .yardstick(format!("1 connection: {rate:.0}/s")),
+            .yardstick(format!(
+                "1 connection: {rate:.0}/s; bare server: {bare:.0}/s = {:.1} ×",
+                bare / rate
+            )),
     );
     run.done(server)
 }
@@ -107,4 +116,6 @@ struct Round {
     paced_us: [f64; 3],
     client_late_us: f64,
     rate_many: f64,
+    /// Of a server that does nothing but commit and answer.
+    bare_many: f64,
 }

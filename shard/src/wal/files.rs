@@ -19,8 +19,9 @@ pub(super) const FIRST_FILE_BYTES: u64 = 1 << 20;
 const GROWTH: u64 = 4;
 /// Recycled files that wait for use.
 const FREE_FILES: usize = 2;
-/// Zeros are written in pieces of this, so that commits get their turn at the disk.
-const ZEROS_BYTES: usize = 256 << 10;
+/// Zeros are written in pieces of this, so that commits get their turn at the disk. The fdatasync of a
+/// commit waits for what was written before it, whoever wrote it: a piece adds some 200 µs to the next one.
+const ZEROS_BYTES: usize = 64 << 10;
 
 /// What a file in the directory is, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,11 +96,17 @@ impl Directory {
         })
     }
 
-    async fn fill(&self, path: &str, size: u64) -> io::Result<Rc<dyn File>> {
+    /// Zeros, at the pace of the log that they are for.
+    async fn fill(&self, path: &str, size: u64, pace: Option<&Inner>) -> io::Result<Rc<dyn File>> {
         let file = self.env.disk.create(path, FileMode::Direct).await?;
         let zeros = vec![0; ZEROS_BYTES];
         let mut at = 0;
         while at < size {
+            if let Some(log) = pace {
+                log.changed
+                    .until(|| (log.zeros_due(size) > at).then_some(()))
+                    .await;
+            }
             let len = (size - at).min(ZEROS_BYTES as u64);
             file.write_at(at, &zeros[..len as usize]).await?;
             at += len;
@@ -109,10 +116,16 @@ impl Directory {
         Ok(file)
     }
 
-    /// A new file, zero-filled, with its header and its name.
-    pub(super) async fn make(&self, number: u64, size: u64) -> io::Result<LogFile> {
+    /// A new file, zero-filled, with its header and its name. With a log to keep pace with it is there before
+    /// that needs it, and no commit on the way waits for more than a piece of it.
+    pub(super) async fn make(
+        &self,
+        number: u64,
+        size: u64,
+        pace: Option<&Inner>,
+    ) -> io::Result<LogFile> {
         let path = self.new_file(number);
-        let made = match self.fill(&path, size).await {
+        let made = match self.fill(&path, size, pace).await {
             Ok(file) => self.put_to_use(&path, file, size, number).await,
             Err(e) => Err(e),
         };
@@ -193,6 +206,15 @@ pub(super) enum Spare {
     Ready(LogFile),
 }
 
+/// Somebody waits for the file that is being prepared.
+pub(super) struct Hurry<'a>(&'a Inner);
+
+impl Drop for Hurry<'_> {
+    fn drop(&mut self) {
+        self.0.in_hurry.set(self.0.in_hurry.get() - 1);
+    }
+}
+
 impl Inner {
     /// Starts to prepare the next file, in the background, once the active one is a quarter full.
     pub(super) fn prepare_spare(self: &Rc<Self>) {
@@ -209,6 +231,28 @@ impl Inner {
             // An error is for whoever needs the file: nobody has asked for it yet.
             inner.state.borrow_mut().spare = made.map_or(Spare::None, Spare::Ready);
         });
+    }
+
+    /// How much of the next file of `size` bytes is to be zeros by now: nothing while the active file is a
+    /// quarter full, all of it from three quarters on, and when somebody waits for it.
+    fn zeros_due(&self, size: u64) -> u64 {
+        if self.in_hurry.get() > 0 {
+            return size;
+        }
+        let state = self.state.borrow();
+        let (begin, span) = (state.active.size / 4, (state.active.size / 2).max(1));
+        let done = state.active.at.saturating_sub(begin).min(span);
+        // Rounded up, so that what is due is never less than the first piece.
+        u64::try_from((u128::from(size) * u128::from(done)).div_ceil(u128::from(span)))
+            .unwrap_or(size)
+            .max(1)
+    }
+
+    /// The next file is wanted as soon as may be, for as long as this is held.
+    pub(super) fn hurry(&self) -> Hurry<'_> {
+        self.in_hurry.set(self.in_hurry.get() + 1);
+        self.changed.notify();
+        Hurry(self)
     }
 
     /// A file with room for a frame of `need` bytes, and the number after all others.
@@ -233,7 +277,10 @@ impl Inner {
         };
         let mut made = match free {
             Some(free) => self.files.reuse(free, number).await,
-            None => self.files.make(number, size).await,
+            None => {
+                let pace = (need == 0).then_some(self);
+                self.files.make(number, size, pace).await
+            }
         };
         // A disk with a little room must not refuse writes for want of a large file.
         if size > least
@@ -241,7 +288,7 @@ impl Inner {
                 Error::from(io::Error::from(e.kind())).state() == SqlState::DiskFull
             })
         {
-            made = self.files.make(number, least).await;
+            made = self.files.make(number, least, None).await;
         }
         let made = match made {
             Ok(file) => self.list_new(file).await,
@@ -290,6 +337,7 @@ impl Inner {
             if self.state.borrow().active.room() >= need {
                 return Ok(());
             }
+            let hurry = self.hurry();
             let ready = self
                 .changed
                 .until(|| {
@@ -304,6 +352,7 @@ impl Inner {
                     }
                 })
                 .await;
+            drop(hurry);
             let next = match ready {
                 Some(file) if file.room() >= need => file,
                 Some(small) => {

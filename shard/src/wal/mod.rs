@@ -123,6 +123,8 @@ struct Inner {
     /// Anything that somebody may wait for.
     changed: Signal,
     background: Cell<usize>,
+    /// How many wait for the file that is being prepared.
+    in_hurry: Cell<usize>,
 }
 
 /// The log of one shard. A clone is the same log.
@@ -152,7 +154,7 @@ impl Wal {
             Some(active) => active,
             None => {
                 let size = files::FIRST_FILE_BYTES.min(limits.log_file_bytes);
-                let made = files.make(found.next_number, size).await;
+                let made = files.make(found.next_number, size, None).await;
                 made.map_err(|e| recover::io_error(dir, &e))?
             }
         };
@@ -195,6 +197,7 @@ impl Wal {
             listing: Mutex::new(()),
             changed: Signal::default(),
             background: Cell::new(0),
+            in_hurry: Cell::new(0),
         });
         inner.change_list(None, &[]).await.map_err(|e| e.error)?;
         inner.recycle(found.unneeded);
@@ -293,6 +296,7 @@ impl Wal {
         let inner = &self.0;
         let look =
             || (!inner.state.borrow().committing && inner.background.get() == 0).then_some(());
+        let _hurry = inner.hurry();
         inner.changed.until(look).await;
         self.failed().map_or(Ok(()), Err)
     }

@@ -551,6 +551,70 @@ fn writers_wait_for_room() {
     });
 }
 
+/// The zeros of a file of megabytes, written at once, held up every commit behind them for tenths of a second.
+#[test]
+fn the_next_file_keeps_pace_with_the_log() {
+    const FILE: u64 = 4 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    testing::block_on(async {
+        let env = testing::env(dir.path());
+        let limits = Limits {
+            log_file_bytes: FILE,
+            ..Limits::default()
+        };
+        let mut replay = |_, _, _: &[u8]| Ok(());
+        let options = WalOptions::default();
+        let (wal, _) = Wal::open(&env, "shard/log", &limits, options, &mut replay)
+            .await
+            .unwrap();
+        let written = || {
+            log_files(dir.path(), "new")
+                .iter()
+                .map(|p| std::fs::metadata(p).unwrap().len())
+                .sum::<u64>()
+        };
+        let ready = || matches!(wal.0.state.borrow().spare, Spare::Ready(_));
+        let used = || {
+            let state = wal.0.state.borrow();
+            (state.active.number, state.active.at, state.active.size)
+        };
+        let (mut before, mut most, mut files) = (0, 0, 0);
+        // Through the first file, of 1 MiB, and the one of 4 MiB that comes after it.
+        while used().0 < 3 {
+            let (number, at, size) = used();
+            write_each(&wal, 1, 3000).await;
+            // What it has started goes on as far as it may.
+            for _ in 0..200 {
+                env.tasks.sleep(std::time::Duration::ZERO).await;
+                futures_lite::future::yield_now().await;
+            }
+            if used().0 != number {
+                files += 1;
+                before = 0;
+                continue;
+            }
+            if at < size / 4 - 4096 {
+                assert_eq!(written(), 0, "nothing yet at {at} of {size}");
+            }
+            if at > size / 4 * 3 + 4096 {
+                assert!(ready(), "it is there before it is needed, at {at} of {size}");
+            }
+            most = most.max(written().saturating_sub(before));
+            before = written();
+        }
+        assert_eq!(files, 2);
+        assert!(most > 0, "none was seen on its way");
+        assert!(most <= 128 << 10, "{most} bytes of zeros with one commit of 4 KiB");
+        // Whoever waits for it does not wait for the log to go on.
+        while used().1 < used().2 / 2 {
+            write_each(&wal, 1, 3000).await;
+        }
+        assert!(!ready());
+        wal.quiesce().await.unwrap();
+        assert!(ready());
+    });
+}
+
 /// What a model test does next.
 #[derive(Clone, Debug)]
 enum Op {

@@ -47,6 +47,12 @@ impl<'a> Binder<'a> {
                 Family::Rows => {
                     "INSERT always makes a new row; UPDATE … WHERE xid = '…' AND x_rev = n writes an old one"
                 }
+                Family::Timeseries if def.options.mutable => {
+                    "an INSERT always changes the state of its entity: the later value of each channel counts"
+                }
+                Family::Timeseries if def.options.dedup => {
+                    "WITH (DEDUP) the later row of the same entity and ts counts"
+                }
                 Family::Timeseries => "timeseries tables are append-only: nothing conflicts",
             };
             return Err(self

@@ -337,7 +337,11 @@ impl<'a> Binder<'a> {
                         def,
                         table.at,
                         "VACUUM",
-                        "timeseries tables have no tombstones to purge",
+                        if def.options.mutable {
+                            "the tombstones of a MUTABLE table are kept; deleted entities come back with a later INSERT"
+                        } else {
+                            "a timeseries table gives disk back through RETENTION"
+                        },
                     ));
                 }
                 Plan::Vacuum { table: def.clone(), verbose: *verbose }

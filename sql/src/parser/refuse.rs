@@ -9,6 +9,11 @@ const VERBS: &[(&str, &str, &str)] = &[
         "ANALYZE",
         "statistics are kept with every block; there is nothing to collect",
     ),
+    (
+        "BACKUP",
+        "BACKUP",
+        "stop the server and copy the data directory",
+    ),
     ("CALL", "CALL", "there are no stored procedures"),
     (
         "CLOSE",
@@ -36,7 +41,7 @@ const VERBS: &[(&str, &str, &str)] = &[
     (
         "GRANT",
         "GRANT",
-        "each user belongs to one database and may do everything in it",
+        "there are no users: whoever can connect may do everything",
     ),
     ("IMPORT", "IMPORT", ""),
     (
@@ -74,9 +79,14 @@ const VERBS: &[(&str, &str, &str)] = &[
         "each statement commits by itself",
     ),
     (
+        "RESTORE",
+        "RESTORE",
+        "start a server on a copy of the data directory that was made while its own was stopped",
+    ),
+    (
         "REVOKE",
         "REVOKE",
-        "each user belongs to one database and may do everything in it",
+        "there are no users: whoever can connect may do everything",
     ),
     ("SAVEPOINT", "SAVEPOINT", "each statement commits by itself"),
     ("SECURITY", "SECURITY LABEL", ""),

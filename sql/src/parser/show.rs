@@ -19,7 +19,7 @@ impl Parser<'_> {
         if !alone && self.eat_word("FEED") {
             return Ok(Parsed::ShowFeed(self.table_name()?));
         }
-        if !alone && self.is_any_word(&["PARTITIONS", "DISK_USAGE", "PENDING"]) {
+        if self.is_any_word(&["PARTITIONS", "DISK_USAGE", "PENDING"]) {
             let what = self.raw(self.peek()).to_ascii_uppercase();
             return Err(self
                 .unsupported(verb.start, format!("SHOW {what} is not supported yet"))
