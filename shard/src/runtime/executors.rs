@@ -47,7 +47,7 @@ struct Local {
     queues: [TaskQueueHandle; 3],
     ring: Rc<Ring>,
     poller: Rc<Poller>,
-    /// Completions of the ring have woken tasks that should run before the one that goes on.
+    /// Tasks were woken that should run before the one that goes on.
     due: Cell<bool>,
     tasks: RefCell<TaskSlots>,
     pulse: Arc<Pulse>,
@@ -217,10 +217,10 @@ impl Tasks for RealTasks {
         })
     }
     fn should_yield(&self) -> bool {
-        // A commit that is done need not wait for the end of a scan's time slice, and for the reactor's next
-        // round after that.
+        // A commit that is done, a message of another executor and a statement that has come need not wait for
+        // the end of a scan's time slice, and for the reactor's next round after that.
         let local = local();
-        if local.ring.notice() {
+        if local.ring.notice() | local.pulse.notice() | local.poller.notice() {
             local.due.set(true);
         }
         local.due.get() || glommio::executor().need_preempt()
@@ -613,6 +613,60 @@ mod tests {
         .unwrap();
         executors.join().unwrap();
         assert_eq!(hits.load(Ordering::Relaxed), 200);
+    }
+
+    /// Messages go there and back beside a task that never ends and gives way when it is asked to: each takes
+    /// a few of its steps, not a whole time slice for each way.
+    #[test]
+    fn messages_pass_long_tasks() {
+        const STEP: Duration = Duration::from_micros(20);
+        const TRIPS: u32 = 200;
+        let executors = Executors::start(2, move |cx| {
+            Box::pin(async move {
+                cx.serve(Rc::new(()));
+                let steps = Rc::new(Cell::new(0_u32));
+                let counted = steps.clone();
+                spawn(TaskQueue::Query, async move {
+                    loop {
+                        let begun = std::time::Instant::now();
+                        while begun.elapsed() < STEP {
+                            std::hint::spin_loop();
+                        }
+                        counted.set(counted.get() + 1);
+                        if RealTasks.should_yield() {
+                            RealTasks.yield_if_needed().await;
+                        }
+                    }
+                });
+                if cx.index() == 1 {
+                    cx.stopped().await;
+                    return Ok(());
+                }
+                let (done, ended) = futures_channel::oneshot::channel();
+                let sender = cx.clone();
+                spawn(TaskQueue::Ingest, async move {
+                    let before = steps.get();
+                    for _ in 0..TRIPS {
+                        let (reply, answer) = futures_channel::oneshot::channel();
+                        sender.mailboxes().send(
+                            1,
+                            Box::new(move |_| {
+                                let _ = reply.send(());
+                            }),
+                        );
+                        let _ = answer.await;
+                    }
+                    let _ = done.send(steps.get() - before);
+                });
+                let steps = ended.await.unwrap_or(u32::MAX);
+                cx.stop();
+                // A time slice is fifty steps, and both ways would wait for half of one at the least.
+                assert!(steps < TRIPS * 40, "{steps} steps for {TRIPS} round trips");
+                Ok(())
+            })
+        })
+        .unwrap();
+        executors.join().unwrap();
     }
 
     #[test]

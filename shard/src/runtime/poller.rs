@@ -13,9 +13,12 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 /// Ready sockets taken in one call.
 const EVENTS: usize = 256;
+/// A long task asks after this time at the soonest: a look takes half a microsecond.
+const LOOK_EVERY: Duration = Duration::from_micros(100);
 
 /// What is known of one socket.
 #[derive(Debug, Default)]
@@ -39,6 +42,7 @@ struct Sockets {
 pub(super) struct Poller {
     epoll: OwnedFd,
     sockets: RefCell<Sockets>,
+    looked: Cell<Instant>,
 }
 
 /// A socket's place in the poller. It must go no later than the socket.
@@ -67,6 +71,7 @@ impl Poller {
             // SAFETY: the kernel has just given us this descriptor, and nobody else has it.
             epoll: unsafe { OwnedFd::from_raw_fd(fd) },
             sockets: RefCell::default(),
+            looked: Cell::new(Instant::now()),
         }))
     }
 
@@ -141,9 +146,21 @@ impl Poller {
         }
     }
 
-    /// Takes what is ready now.
-    fn take(&self) {
+    /// For long tasks, which ask between two steps: takes what is ready, once in [`LOOK_EVERY`]. Whether there
+    /// was any.
+    pub(super) fn notice(&self) -> bool {
+        let now = Instant::now();
+        if now.duration_since(self.looked.get()) < LOOK_EVERY {
+            return false;
+        }
+        self.looked.set(now);
+        self.take()
+    }
+
+    /// Takes what is ready now; whether there was any.
+    fn take(&self) -> bool {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+        let mut any = false;
         loop {
             // SAFETY: the kernel writes at most EVENTS events, which is how many there is room for.
             let count = unsafe {
@@ -155,6 +172,7 @@ impl Poller {
                 )
             };
             let count = usize::try_from(count).unwrap_or(0);
+            any |= count > 0;
             for event in &events[..count] {
                 let (slot, what) = (event.u64 as usize, event.events as libc::c_int);
                 // A socket that went meanwhile has no slot; one that has its slot now looks once in vain.
@@ -167,7 +185,7 @@ impl Poller {
                 found.note(what);
             }
             if count < EVENTS {
-                return;
+                return any;
             }
         }
     }

@@ -11,8 +11,9 @@
 //! has such tasks and has polled none since the last look gets a signal, which interrupts its sleep in the
 //! kernel and does nothing else. An executor that is merely busy does not notice.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ const LOOKS: [(u32, Duration); 3] = [
     (50, Duration::from_millis(5)),
     (1000, Duration::from_millis(40)),
 ];
+/// Tasks that wait to be noticed by a long one; more take the reactor's way.
+const EARLY_MAX: usize = 1024;
 /// The signal: ignored by default, and hardly used for anything.
 const SIGNAL: libc::c_int = libc::SIGURG;
 
@@ -42,6 +45,16 @@ pub(super) struct Pulse {
     /// Its main has ended; it must come round once more to notice.
     ending: AtomicBool,
     ended: AtomicBool,
+    /// The task that is being polled is a long one, which asks now and then who else waits.
+    stepping: AtomicBool,
+    /// Tasks that other threads have woken meanwhile. The reactor learns of them too, but looks only when the
+    /// time slice is over.
+    early: Mutex<Vec<Arc<TaskWaker>>>,
+}
+
+thread_local! {
+    /// The pulse of this thread's executor, by its address; 0: there is none.
+    static OWN: Cell<usize> = const { Cell::new(0) };
 }
 
 impl Pulse {
@@ -51,7 +64,9 @@ impl Pulse {
         let thread = unsafe { libc::gettid() };
         self.thread.store(thread, Ordering::Release);
     }
+    /// Called on the executor's thread too.
     pub(super) fn running(&self) {
+        OWN.set(std::ptr::from_ref(self).addr());
         self.running.store(true, Ordering::Release);
     }
     pub(super) fn ending(&self) {
@@ -59,6 +74,9 @@ impl Pulse {
     }
     pub(super) fn ended(&self) {
         self.ended.store(true, Ordering::Release);
+        // They hold this.
+        let early = std::mem::take(&mut *self.early.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(early);
     }
 
     /// Tasks woken and not yet polled.
@@ -68,6 +86,26 @@ impl Pulse {
     /// Polls of tasks so far.
     pub(super) fn polls(&self) -> u64 {
         self.polls.load(Ordering::Acquire)
+    }
+
+    /// For long tasks, which ask between two steps: lets those run next that other threads have woken since
+    /// the last question. Whether there are any. On the executor's thread.
+    pub(super) fn notice(&self) -> bool {
+        if !self.stepping.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        let early = std::mem::take(&mut *self.early.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut any = false;
+        for task in early {
+            // Others have been polled since.
+            if task.state.load(Ordering::Acquire) == WOKEN
+                && let Some(inner) = task.inner.get()
+            {
+                inner.wake_by_ref();
+                any = true;
+            }
+        }
+        any
     }
 
     /// It has something to do, if it sleeps.
@@ -92,6 +130,7 @@ const WOKEN: u8 = 1;
 const DONE: u8 = 2;
 
 /// A task's waker, which counts.
+#[derive(Debug)]
 pub(super) struct TaskWaker {
     state: AtomicU8,
     pulse: Arc<Pulse>,
@@ -114,6 +153,9 @@ impl TaskWaker {
     pub(super) fn polled(&self, inner: &Waker) {
         self.inner.get_or_init(|| inner.clone());
         self.pulse.polls.fetch_add(1, Ordering::AcqRel);
+        if self.pulse.stepping.load(Ordering::Relaxed) {
+            self.pulse.stepping.store(false, Ordering::Release);
+        }
         self.leave(IDLE);
     }
 
@@ -143,6 +185,14 @@ impl Wake for TaskWaker {
             // Woken before and not polled since, or done.
             self.pulse.runnable.fetch_sub(1, Ordering::AcqRel);
         } else if let Some(inner) = self.inner.get() {
+            if self.pulse.stepping.load(Ordering::Acquire)
+                && OWN.get() != Arc::as_ptr(&self.pulse).addr()
+            {
+                let mut early = (self.pulse.early.lock()).unwrap_or_else(PoisonError::into_inner);
+                if early.len() < EARLY_MAX {
+                    early.push(self.clone());
+                }
+            }
             inner.wake_by_ref();
         }
     }
@@ -205,6 +255,53 @@ mod tests {
             pulse.ended();
         });
         executor.join().unwrap();
+    }
+
+    #[test]
+    fn a_long_task_notices_whom_other_threads_woke() {
+        let pulse = Arc::new(Pulse::default());
+        pulse.running();
+        let (task, gone) = (
+            TaskWaker::new(pulse.clone()),
+            TaskWaker::new(pulse.clone()),
+        );
+        let long = TaskWaker::new(pulse.clone());
+        let wakes = Arc::new(Count(AtomicUsize::new(0)));
+        let inner = Waker::from(wakes.clone());
+        task.polled(&inner);
+        gone.polled(&inner);
+        long.polled(&inner);
+        let from_elsewhere = |of: &Arc<TaskWaker>| {
+            let of = of.clone();
+            std::thread::spawn(move || of.wake_by_ref()).join().unwrap();
+        };
+        // Nobody asks: the reactor's way is the only one.
+        from_elsewhere(&task);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        assert!(!pulse.notice(), "the first question of a task");
+        task.polled(&inner);
+        long.polled(&inner);
+        assert!(!pulse.notice());
+        assert!(!pulse.notice());
+        from_elsewhere(&task);
+        from_elsewhere(&gone);
+        gone.done();
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 3);
+        assert!(pulse.notice());
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 4, "once, from here");
+        assert!(!pulse.notice());
+        // Those that this thread wakes need no notice.
+        task.polled(&inner);
+        assert!(!pulse.notice());
+        task.wake_by_ref();
+        assert!(!pulse.notice());
+    }
+
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     #[test]

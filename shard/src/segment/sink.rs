@@ -13,8 +13,10 @@ use strandline_core::format::segment::{chunk_stats, encode_tail, header};
 use strandline_core::ids::SegmentId;
 use strandline_core::io::{Env, File, FileMode};
 
-/// Bytes gathered before they are written.
-const WRITE_BYTES: usize = 1 << 20;
+/// Bytes gathered before they are written, and synced at once: the fdatasync of a commit waits for all that
+/// the disk has not written yet, whoever wrote it, so one sync of a whole segment at its end would hold up
+/// every commit of that moment for as long as the segment takes.
+const WRITE_BYTES: usize = 256 << 10;
 
 /// A segment on its way. Dropped before [`SegmentSink::finish`], it leaves a `.tmp` file, which the next
 /// start removes.
@@ -219,12 +221,19 @@ impl SegmentSink {
         }
     }
 
+    /// Writes what is gathered, on stable storage when this returns.
     async fn write_buffer(&mut self) -> Result<()> {
-        self.file
-            .write_at(self.written, &self.buffer)
-            .await
-            .map_err(|e| io_error("write", &self.tmp_path, &e))?;
-        self.written += self.buffer.len() as u64;
+        for piece in self.buffer.chunks(WRITE_BYTES) {
+            self.file
+                .write_at(self.written, piece)
+                .await
+                .map_err(|e| io_error("write", &self.tmp_path, &e))?;
+            self.written += piece.len() as u64;
+            self.file
+                .sync()
+                .await
+                .map_err(|e| io_error("sync", &self.tmp_path, &e))?;
+        }
         self.buffer.clear();
         Ok(())
     }
@@ -270,10 +279,6 @@ impl SegmentSink {
         self.env.breathe().await;
         self.buffer.extend_from_slice(&tail);
         self.write_buffer().await?;
-        self.file
-            .sync()
-            .await
-            .map_err(|e| io_error("sync", &self.tmp_path, &e))?;
         let disk = &self.env.disk;
         disk.rename(&self.tmp_path, &self.path)
             .await
