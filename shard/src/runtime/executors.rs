@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::io::{Env, LocalFuture, TaskQueue, Tasks};
 use strandline_core::queue::{Receiver, Sender};
@@ -27,6 +27,9 @@ use strandline_core::queue::{Receiver, Sender};
 /// How long a task may go on before `should_yield` says so. At glommio's default of 100 ms one busy task
 /// delays every completion by as much.
 const TIME_SLICE: Duration = Duration::from_millis(1);
+/// The same while others wait on its executor: a short statement that comes to a scan's queue waits for so
+/// much of the scan, and a switch takes a hundredth of it.
+const SHARED_SLICE: Duration = Duration::from_micros(200);
 /// Memory that glommio registers with the kernel, per executor and three times over. Our files do not use
 /// it and sockets hardly do, and RLIMIT_MEMLOCK is 8 MiB on most machines.
 const IO_MEMORY_BYTES: usize = 1 << 20;
@@ -49,6 +52,8 @@ struct Local {
     poller: Rc<Poller>,
     /// Tasks were woken that should run before the one that goes on.
     due: Cell<bool>,
+    /// When the long task that is being polled asked for the first time whether it should give way.
+    step_began: Cell<Instant>,
     tasks: RefCell<TaskSlots>,
     pulse: Arc<Pulse>,
     outbox: Rc<Outbox>,
@@ -220,7 +225,18 @@ impl Tasks for RealTasks {
         // A commit that is done, a message of another executor and a statement that has come need not wait for
         // the end of a scan's time slice, and for the reactor's next round after that.
         let local = local();
-        if local.ring.notice() | local.pulse.notice() | local.poller.notice() {
+        let now = Instant::now();
+        let woken = match local.pulse.notice() {
+            None => {
+                local.step_began.set(now);
+                false
+            }
+            Some(woken) => {
+                let long = now.duration_since(local.step_began.get()) >= SHARED_SLICE;
+                woken | (long && local.pulse.runnable() > 0)
+            }
+        };
+        if local.ring.notice() | woken | local.poller.notice(now) {
             local.due.set(true);
         }
         local.due.get() || glommio::executor().need_preempt()
@@ -502,6 +518,7 @@ where
         ring: ring.clone(),
         poller: poller.clone(),
         due: Cell::new(false),
+        step_began: Cell::new(Instant::now()),
         tasks: RefCell::default(),
         pulse: context.pulse.clone(),
         outbox: Outbox::new(&context.rings),
@@ -628,7 +645,7 @@ mod tests {
                 let counted = steps.clone();
                 spawn(TaskQueue::Query, async move {
                     loop {
-                        let begun = std::time::Instant::now();
+                        let begun = Instant::now();
                         while begun.elapsed() < STEP {
                             std::hint::spin_loop();
                         }

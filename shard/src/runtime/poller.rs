@@ -148,8 +148,7 @@ impl Poller {
 
     /// For long tasks, which ask between two steps: takes what is ready, once in [`LOOK_EVERY`]. Whether there
     /// was any.
-    pub(super) fn notice(&self) -> bool {
-        let now = Instant::now();
+    pub(super) fn notice(&self, now: Instant) -> bool {
         if now.duration_since(self.looked.get()) < LOOK_EVERY {
             return false;
         }

@@ -89,10 +89,11 @@ impl Pulse {
     }
 
     /// For long tasks, which ask between two steps: lets those run next that other threads have woken since
-    /// the last question. Whether there are any. On the executor's thread.
-    pub(super) fn notice(&self) -> bool {
+    /// the last question, and says whether there are any. `None`: it is the first question of this poll. On
+    /// the executor's thread.
+    pub(super) fn notice(&self) -> Option<bool> {
         if !self.stepping.swap(true, Ordering::AcqRel) {
-            return false;
+            return None;
         }
         let early = std::mem::take(&mut *self.early.lock().unwrap_or_else(PoisonError::into_inner));
         let mut any = false;
@@ -105,7 +106,7 @@ impl Pulse {
                 any = true;
             }
         }
-        any
+        Some(any)
     }
 
     /// It has something to do, if it sleeps.
@@ -278,23 +279,23 @@ mod tests {
         // Nobody asks: the reactor's way is the only one.
         from_elsewhere(&task);
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
-        assert!(!pulse.notice(), "the first question of a task");
+        assert_eq!(pulse.notice(), None, "the first question of a poll");
         task.polled(&inner);
         long.polled(&inner);
-        assert!(!pulse.notice());
-        assert!(!pulse.notice());
+        assert_eq!(pulse.notice(), None);
+        assert_eq!(pulse.notice(), Some(false));
         from_elsewhere(&task);
         from_elsewhere(&gone);
         gone.done();
         assert_eq!(wakes.0.load(Ordering::Relaxed), 3);
-        assert!(pulse.notice());
+        assert_eq!(pulse.notice(), Some(true));
         assert_eq!(wakes.0.load(Ordering::Relaxed), 4, "once, from here");
-        assert!(!pulse.notice());
+        assert_eq!(pulse.notice(), Some(false));
         // Those that this thread wakes need no notice.
         task.polled(&inner);
-        assert!(!pulse.notice());
+        assert_eq!(pulse.notice(), None);
         task.wake_by_ref();
-        assert!(!pulse.notice());
+        assert_eq!(pulse.notice(), Some(false));
     }
 
     struct Count(AtomicUsize);
