@@ -4,11 +4,13 @@
 
 use super::arrange::{ColumnIndex, Layout, Order, Placed, gather};
 use super::batch::{BatchCells, BatchColumn, StreamBatch};
-use crate::format::block::{BlockData, Presence};
+use super::states::reduce;
+use crate::format::block::{BlockData, ChunkStats, Presence};
 use crate::format::decoded::DecodedColumn;
 use crate::ids::{ColumnId, Lsn};
 use crate::scan::TsRange;
 use crate::value::StrVec;
+use std::cell::OnceCell;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -30,6 +32,8 @@ pub struct Run {
     ts: Rc<DecodedColumn>,
     rows: usize,
     columns: Vec<(ColumnId, Rc<DecodedColumn>)>,
+    /// Of each column, once somebody has asked.
+    stats: Vec<OnceCell<Option<ChunkStats>>>,
     range: TsRange,
 }
 
@@ -71,6 +75,26 @@ impl Run {
             .ok()
             .map(|i| &self.columns[i].1)
     }
+    /// How many numbers a channel has here, and what a block says of them; worked out at the first question,
+    /// for a run does not change. `None`: no numbers.
+    pub fn stats(&self, id: ColumnId) -> Option<(u64, ChunkStats)> {
+        let at = self.columns.binary_search_by_key(&id, |c| c.0).ok()?;
+        let BlockData::F64(numbers) = &self.columns[at].1.data else {
+            return None;
+        };
+        let stats = self.stats[at].get_or_init(|| {
+            let (&first, &last) = (numbers.first()?, numbers.last()?);
+            let all = reduce(numbers);
+            Some(ChunkStats {
+                min: all.min,
+                max: all.max,
+                sum: all.sum,
+                first,
+                last,
+            })
+        });
+        Some((numbers.len() as u64, (*stats)?))
+    }
     /// The channels it has cells of.
     pub fn channels(&self) -> impl Iterator<Item = ColumnId> + '_ {
         self.columns.iter().map(|c| c.0)
@@ -79,6 +103,7 @@ impl Run {
     pub fn memory_bytes(&self) -> usize {
         (self.entities.capacity() + self.starts.capacity()) * 4
             + self.ts.memory_bytes()
+            + size_of_val(&self.stats[..])
             + self
                 .columns
                 .iter()
@@ -296,6 +321,7 @@ impl Active {
             starts,
             ts: Rc::new(ts),
             rows,
+            stats: vec![OnceCell::new(); out_columns.len()],
             columns: out_columns,
             range,
         })

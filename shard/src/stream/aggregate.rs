@@ -402,6 +402,26 @@ impl<'q> Pass<'q> {
         self.agg.counters().rows_read += run.rows() as u64;
         let edges = (0..own).any(|c| self.agg.wants(c).edges);
         if !edges && !self.agg.by_entity() && self.inside(r.from, r.to) {
+            if part.select {
+                return self.unordered(&part, r.from);
+            }
+            // A channel of which the run's statistics say all is not looked at.
+            let mut views = part.views.to_vec();
+            for c in (0..own).filter(|&c| all[c].is_some()) {
+                if self.agg.wants(c).each_sample() {
+                    continue;
+                }
+                let Some((count, stats)) = run.stats(self.agg.channels()[c].0) else {
+                    continue;
+                };
+                let entity = self.agg.entity(b"", 0);
+                (self.agg).add_stats(entity, r.from, c, count, Some(&stats), None)?;
+                views[c] = None;
+            }
+            let part = UnitPart {
+                views: &views,
+                ..part
+            };
             return self.unordered(&part, r.from);
         }
         let mut entities = Vec::with_capacity(run.entity_count());

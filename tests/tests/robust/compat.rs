@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use strandline_tests::server::Server;
 
 /// The folder that this version writes.
-const CURRENT: &str = "v1";
+const CURRENT: &str = "v2";
 const BASE_MS: i64 = 1_767_225_600_000;
 
 fn fixtures() -> PathBuf {
@@ -180,6 +180,17 @@ const QUESTIONS: &[&str] = &[
     "SELECT count(*), count(t), sum(n), min(t), max(t) FROM weather",
     "SELECT entity, ts, t, n, ok, note FROM weather RAW WHERE entity = 'st-2' ORDER BY ts",
     "SELECT * FROM weather LATEST ON ts PARTITION BY entity ORDER BY entity",
+    "SELECT name, retention, mutable, dedup, entity_uuid, entity_tag FROM $sys.tables ORDER BY name",
+    "SELECT * FROM fleet ORDER BY entity",
+    "SELECT count(*), count(name), sum(n), max(fw) FROM fleet",
+    "SELECT * FROM fleet WHERE entity = 'truck-3'",
+    "SELECT entity, ts, v, s FROM dup RAW ORDER BY entity, ts",
+    "SELECT entity, count(*), sum(v), last(s) FROM dup GROUP BY entity ORDER BY entity",
+    "SELECT * FROM changed ORDER BY entity, ts",
+    "SELECT entity, count(*), count(d), sum(amount), last(note) FROM changed GROUP BY entity ORDER BY entity",
+    "SELECT * FROM changed LATEST ON ts PARTITION BY entity ORDER BY entity",
+    "SELECT b FROM changed",
+    "SELECT * FROM tagged ORDER BY entity, ts",
 ];
 
 /// A statement that must work.
@@ -293,6 +304,66 @@ fn planes(server: &Server, round: i64) {
     }
 }
 
+/// Tables of current state, without duplicates, with changed columns, and with a tag of their own.
+fn states(server: &Server, round: i64) {
+    let at = |i: i64| BASE_MS + round * 3_600_000 + i * 60_000;
+    for truck in 0..10 {
+        // The older ones change nothing.
+        let ts = at(truck) - truck % 2 * 4 * 3_600_000;
+        let name = if truck % 3 == 0 {
+            format!("'truck {round}.{truck}'")
+        } else {
+            "NULL".into()
+        };
+        run(
+            server,
+            &format!(
+                "INSERT INTO fleet (entity, ts, name, fw, n) VALUES ('truck-{truck}', {ts}, {name}, {round}.5, {})",
+                round + truck
+            ),
+        );
+    }
+    let gone = [3, 4, 5, 3, 4, 3][round as usize];
+    run(
+        server,
+        &format!("DELETE FROM fleet WHERE entity = 'truck-{gone}'"),
+    );
+    // Each row twice; the second counts.
+    for v in [99, 0] {
+        let rows: Vec<String> = (0..8)
+            .map(|i| {
+                let value = round * 8 + i + v;
+                format!("('d-{}', {}, {value}, 's {value}')", i % 2, at(i))
+            })
+            .collect();
+        let sql = format!("INSERT INTO dup (entity, ts, v, s) VALUES {}", rows.join(", "));
+        run(server, &sql);
+    }
+    let (number, text) = if round < 2 { ("a", "b") } else { ("amount", "d") };
+    if round == 2 {
+        run(server, "ALTER TABLE changed RENAME COLUMN a TO amount");
+        run(server, "ALTER TABLE changed DROP COLUMN b");
+        run(server, "ALTER TABLE changed ADD COLUMN d TEXT");
+        run(server, "ALTER TABLE changed ALTER COLUMN note SET FILL NONE");
+        run(server, "ALTER TABLE dup SET RETENTION 5000 w");
+    }
+    for i in 0..6 {
+        run(
+            server,
+            &format!(
+                "INSERT INTO changed (entity, ts, {number}, {text}, note) VALUES ('m-{}', {}, {}, 'x{i}', 'r{round}')",
+                i % 2,
+                at(i),
+                round * 10 + i
+            ),
+        );
+    }
+    let lines: String = (0..5)
+        .map(|i| format!("tagged,host=h-{} x={} {}\n", i % 2, round * 5 + i, at(i) * 1_000_000))
+        .collect();
+    server.send_lines(lines.as_bytes());
+}
+
 /// Waits for the merge worker.
 fn await_merges(server: &Server, table: &str) {
     let began = Instant::now();
@@ -323,6 +394,10 @@ fn write_fixture(fixture: &Path) {
         "CREATE ROWS TABLE nothing_in_it (a TEXT)",
         "CREATE ROWS TABLE dropped (a TEXT)",
         "INSERT INTO dropped (a) VALUES ('x')",
+        "CREATE TABLE fleet (name TEXT, fw DOUBLE, n INT) WITH (MUTABLE)",
+        "CREATE TABLE dup (v DOUBLE, s TEXT) WITH (DEDUP, RETENTION 5200 w)",
+        "CREATE TABLE changed (a DOUBLE, b TEXT, note TEXT FILL HOLD)",
+        "CREATE TABLE tagged (x DOUBLE) WITH (ENTITY TAG host)",
         "INSERT INTO ids (entity, ts, v) VALUES ('019f31db-0000-4000-8000-000000000abc', 1767225600000, 1.5)",
     ] {
         run(&server, sql);
@@ -331,6 +406,7 @@ fn write_fixture(fixture: &Path) {
         run(&server, &telemetry(round));
         server.send_lines(weather(round).as_bytes());
         planes(&server, round);
+        states(&server, round);
         if round == 2 {
             run(&server, "DROP TABLE dropped");
             run(&server, "VACUUM planes");
@@ -342,11 +418,26 @@ fn write_fixture(fixture: &Path) {
     for table in ["tele", "weather", "planes"] {
         await_merges(&server, table);
     }
+    // A change that is in no file but the catalog's log, and rows after it.
+    run(&server, "ALTER TABLE changed ADD COLUMN later BOOL");
+    run(
+        &server,
+        "INSERT INTO changed (entity, ts, later) VALUES ('m-0', 1767312000000, true)",
+    );
     // Late, repeated and corrected samples, in the log alone.
     run(&server, &telemetry(1));
     run(
         &server,
         "INSERT INTO tele (entity, ts, speed, event) VALUES ('veh-1', 1767225600001, 99.5, 'late')",
+    );
+    // Ten trucks, of which the one that was deleted last is not back; each time of a round once.
+    assert_eq!(
+        run(&server, "SELECT count(*), sum(n) FROM fleet").trim(),
+        "9\t70"
+    );
+    assert_eq!(
+        run(&server, "SELECT count(*), sum(v) FROM dup").trim(),
+        "48\t1128"
     );
     // What is known without asking: 60 rows in each of 6 rounds, of which 2 are deleted; 30 times and 4
     // vehicles in each of 6 rounds and once more, and the late one; 90 lines in each round.
@@ -371,8 +462,8 @@ fn write_fixture(fixture: &Path) {
         let _ = writeln!(expected, "> {question}\n{}", ask(&server, question));
     }
     server.kill();
-    // The feed from below the horizon, and the table that was dropped.
-    assert_eq!(expected.matches("ERROR").count(), 2, "{expected}");
+    // The feed from below the horizon, the table that was dropped, and the column.
+    assert_eq!(expected.matches("ERROR").count(), 3, "{expected}");
 
     let packed = fixture.join("data");
     let _ = std::fs::remove_dir_all(&packed);
