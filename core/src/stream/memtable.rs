@@ -476,6 +476,40 @@ mod tests {
     }
 
     #[test]
+    fn statistics_of_a_run_are_those_of_its_cells() {
+        let mut b = StreamBatchBuilder::default();
+        for i in 0..500i64 {
+            b.begin_row("e", hash64(b"e"), i * 7 % 500);
+            if i % 3 != 0 {
+                let slot = b.slot(ColumnId(64), Kind::F64);
+                b.push_f64(slot, (i * 37 % 101) as f64 - 50.0);
+            }
+            let slot = b.slot(ColumnId(65), Kind::Str);
+            b.push_str(slot, "x");
+        }
+        let mut table = MemTable::default();
+        table.apply(&b.finish(), &[0], Lsn(1));
+        let runs = table.take();
+        let run = &runs[0];
+        let cells: Vec<f64> = (0..run.rows())
+            .filter_map(|r| run.column(ColumnId(64))?.f64_at(r))
+            .collect();
+        for _ in 0..2 {
+            let (count, stats) = run.stats(ColumnId(64)).unwrap();
+            assert_eq!(count, cells.len() as u64);
+            assert_eq!(stats.sum, cells.iter().sum::<f64>());
+            assert_eq!(stats.min, cells.iter().copied().fold(f64::MAX, f64::min));
+            assert_eq!(stats.max, cells.iter().copied().fold(f64::MIN, f64::max));
+            assert_eq!(
+                (stats.first, stats.last),
+                (cells[0], cells[cells.len() - 1])
+            );
+        }
+        assert_eq!(run.stats(ColumnId(65)), None, "texts");
+        assert_eq!(run.stats(ColumnId(66)), None, "not there");
+    }
+
+    #[test]
     fn runs_are_cut_by_text() {
         const LONG: usize = RUN_TEXT_BYTES / 8;
         let lengths = [0, LONG, 3, 5 * LONG, 12 * LONG, 0, LONG, LONG, 7 * LONG, 1];
