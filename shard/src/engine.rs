@@ -53,9 +53,13 @@ impl LocalEngine {
         (0..self.shared().shards).map(ShardId).collect()
     }
 
+    /// What of a timeseries table has not expired begins here.
+    fn floor(&self, table: TableId) -> Result<i64> {
+        Ok(self.shared().table(table)?.options.floor(self.now_ms()))
+    }
+
     async fn gather_aggregates(&self, mut query: StreamAggregate) -> Result<(Batch, ScanCounters)> {
-        let def = self.shared().table(query.table)?;
-        query.floor = def.options.floor(self.now_ms());
+        query.floor = self.floor(query.table)?;
         let split = self.split_entities(&query.entities);
         let asked = split.into_iter().map(|(shard, entities)| {
             let part = StreamAggregate {
@@ -78,27 +82,15 @@ impl LocalEngine {
     async fn explain_read(&self, mut read: ReadQuery) -> Result<ScanCounters> {
         let shards: Vec<(ShardId, Entities)> = match &mut read {
             ReadQuery::Stream(scan) => {
-                scan.floor = self
-                    .shared()
-                    .table(scan.table)?
-                    .options
-                    .floor(self.now_ms());
+                scan.floor = self.floor(scan.table)?;
                 self.split_entities(&scan.entities)
             }
             ReadQuery::Latest(scan) => {
-                scan.floor = self
-                    .shared()
-                    .table(scan.table)?
-                    .options
-                    .floor(self.now_ms());
+                scan.floor = self.floor(scan.table)?;
                 self.split_entities(&scan.entities)
             }
             ReadQuery::Aggregate(query) => {
-                query.floor = self
-                    .shared()
-                    .table(query.table)?
-                    .options
-                    .floor(self.now_ms());
+                query.floor = self.floor(query.table)?;
                 self.split_entities(&query.entities)
             }
             ReadQuery::Keyed(scan) => {
@@ -541,8 +533,7 @@ impl Engine for LocalEngine {
 
     fn scan_stream(&self, mut scan: StreamScan) -> LocalFuture<'_, Result<Box<dyn BatchStream>>> {
         Box::pin(async move {
-            let def = self.shared().table(scan.table)?;
-            scan.floor = def.options.floor(self.now_ms());
+            scan.floor = self.floor(scan.table)?;
             let split = self.split_entities(&scan.entities);
             let shards = split.len();
             let (tx, rx) = flume::bounded(CHANNEL_BATCHES * shards.max(1));
@@ -564,8 +555,7 @@ impl Engine for LocalEngine {
 
     fn latest(&self, mut scan: LatestScan) -> LocalFuture<'_, Result<Box<dyn BatchStream>>> {
         Box::pin(async move {
-            let def = self.shared().table(scan.table)?;
-            scan.floor = def.options.floor(self.now_ms());
+            scan.floor = self.floor(scan.table)?;
             let split = self.split_entities(&scan.entities);
             let shards = split.len();
             let (tx, rx) = flume::bounded(CHANNEL_BATCHES * shards.max(1));

@@ -2,14 +2,15 @@
 
 use super::Binder;
 use super::filter::Channels;
+use super::stream::stream_scan;
 use super::value::{self, Scalar};
 use crate::ast::{Cond, Delete, Expr, ExprKind, KeyExpr, Name, Select};
-use crate::plan::{Plan, Shape, Source};
+use crate::plan::{Plan, Shape};
 use crate::types::SqlType;
 use std::sync::{Arc, LazyLock};
 use strandline_core::error::{Error, Result};
 use strandline_core::ids::ColumnId;
-use strandline_core::scan::{CmpOp, StreamScan};
+use strandline_core::scan::CmpOp;
 use strandline_core::schema::{ColumnDef, Family, Fill, Label, TableDef};
 use strandline_core::xid::parse_hex_128;
 
@@ -78,24 +79,7 @@ impl<'a> Binder<'a> {
             limit: self.limit(select)?,
             offset: self.offset(select)?,
         };
-        let limit = match (shape.order.is_empty(), shape.limit) {
-            (true, Some(n)) => Some(n.saturating_add(shape.offset)),
-            _ => None,
-        };
-        Ok(Plan::Select {
-            source: Source::Stream(StreamScan {
-                floor: i64::MIN,
-                table: def.id,
-                entities: filter.entities,
-                range: filter.range,
-                channels: channels.list,
-                output,
-                filled: false,
-                predicate: filter.predicate,
-                limit,
-            }),
-            shape,
-        })
+        Ok(stream_scan(def, filter, (channels, output), false, shape))
     }
 
     /// A MUTABLE table by name, for DELETE.
@@ -176,6 +160,8 @@ mod tests {
     use super::*;
     use crate::fuzz::with_context;
     use crate::parse;
+    use crate::plan::Source;
+    use strandline_core::scan::StreamScan;
     use strandline_core::scan::{Entities, Predicate, TsRange};
     use strandline_core::value::Value;
 

@@ -34,6 +34,35 @@ fn ts_type(timestamptz: bool) -> SqlType {
     }
 }
 
+/// The plan of a scan whose first `output` channels are shown.
+pub(super) fn stream_scan(
+    def: &TableDef,
+    filter: StreamFilter,
+    (channels, output): (Channels, usize),
+    filled: bool,
+    shape: Shape,
+) -> Plan {
+    // A sort has to see all rows.
+    let limit = match (shape.order.is_empty(), shape.limit) {
+        (true, Some(n)) => Some(n.saturating_add(shape.offset)),
+        _ => None,
+    };
+    Plan::Select {
+        source: Source::Stream(StreamScan {
+            floor: i64::MIN,
+            table: def.id,
+            entities: filter.entities,
+            range: filter.range,
+            channels: channels.list,
+            output,
+            filled,
+            predicate: filter.predicate,
+            limit,
+        }),
+        shape,
+    }
+}
+
 impl<'a> Binder<'a> {
     pub(super) fn select_stream(&self, def: &'a TableDef, select: &Select) -> Result<Plan> {
         let aggregates = select
@@ -73,24 +102,8 @@ impl<'a> Binder<'a> {
         if one_entity && shape.order.iter().find(|k| !constant(k)).is_none_or(by_ts) {
             shape.order.clear();
         }
-        let limit = match (shape.order.is_empty(), shape.limit) {
-            (true, Some(n)) => Some(n.saturating_add(shape.offset)),
-            _ => None,
-        };
-        Ok(Plan::Select {
-            source: Source::Stream(StreamScan {
-                floor: i64::MIN,
-                table: def.id,
-                entities: filter.entities,
-                range: filter.range,
-                channels: channels.list,
-                output,
-                filled: select.raw.is_none(),
-                predicate: filter.predicate,
-                limit,
-            }),
-            shape,
-        })
+        let filled = select.raw.is_none();
+        Ok(stream_scan(def, filter, (channels, output), filled, shape))
     }
 
     fn latest(
