@@ -233,10 +233,10 @@ impl Tasks for RealTasks {
             }
             Some(woken) => {
                 let long = now.duration_since(local.step_began.get()) >= SHARED_SLICE;
-                woken | (long && local.pulse.runnable() > 0)
+                woken | (long && local.pulse.runnable() > 0) | local.poller.notice(now)
             }
         };
-        if local.ring.notice() | woken | local.poller.notice(now) {
+        if local.ring.notice() | woken {
             local.due.set(true);
         }
         local.due.get() || glommio::executor().need_preempt()
