@@ -66,6 +66,33 @@ impl Binder<'_> {
         })
     }
 
+    /// Refuses what is a number where a time stands, and cannot be meant as one: a length of time, and a date
+    /// that was written as a difference. Ms as a whole number are a time.
+    ///
+    /// # Errors
+    /// `42804` and `22007`.
+    pub(super) fn check_time(&self, e: &Expr) -> Result<()> {
+        if is_length(e) {
+            return Err(self
+                .error(
+                    SqlState::DatatypeMismatch,
+                    e.at,
+                    "a length of time is not a time",
+                )
+                .hint("now() - 1 d is one; in IN RANGE, +1d is the end that comes 1 d after the start"));
+        }
+        if let Some((y, m, d)) = date_as_difference(e) {
+            return Err(self
+                .error(
+                    SqlState::InvalidDatetime,
+                    e.at,
+                    format!("{y}-{m}-{d} is a difference of numbers, not a date"),
+                )
+                .hint(format!("write {y:04}-{m:02}-{d:02}, or put it in quotes")));
+        }
+        Ok(())
+    }
+
     fn cast_error(&self, m: Misfit, v: Scalar<'_>, ty: SqlType, at: u32) -> Error {
         m.error(v, value::type_name(ty), "in a cast", self.cx.limits)
             .at(self.position(at))
@@ -125,7 +152,17 @@ impl Binder<'_> {
                 self.numeric(left, expected)?
             };
         }
-        let r = self.numeric(right, SqlType::Int8)?;
+        // `now() - '7 days'`, as PostgreSQL takes it.
+        let length = match (&l, &right.kind) {
+            (Datum::Timestamp(_), ExprKind::Text(t)) if t.parse::<f64>().is_err() => {
+                time::parse_duration(t)
+            }
+            _ => None,
+        };
+        let r = match length {
+            Some(ms) => Datum::Int(ms),
+            None => self.numeric(right, SqlType::Int8)?,
+        };
         let sum = |a: i64, b: i64| {
             if minus {
                 a.checked_sub(b)
@@ -190,6 +227,41 @@ impl Binder<'_> {
             )),
         }
     }
+}
+
+/// Durations, and sums of them.
+fn is_length(e: &Expr) -> bool {
+    match &e.kind {
+        ExprKind::Duration(_) => true,
+        ExprKind::Neg(inner) => is_length(inner),
+        ExprKind::Add { left, right, .. } => is_length(left) && is_length(right),
+        _ => false,
+    }
+}
+
+/// `2026-1-1`: year, month and day.
+fn date_as_difference(e: &Expr) -> Option<(i64, i64, i64)> {
+    fn minus(e: &Expr) -> Option<(&Expr, i64)> {
+        match &e.kind {
+            ExprKind::Add {
+                left,
+                right,
+                minus: true,
+            } => match right.kind {
+                ExprKind::Int(n) => Some((left, n)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+    let (rest, day) = minus(e)?;
+    let (year, month) = minus(rest)?;
+    let ExprKind::Int(year) = year.kind else {
+        return None;
+    };
+    let fits =
+        (1000..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
+    fits.then_some((year, month, day))
 }
 
 /// Whether a column stands anywhere in it.

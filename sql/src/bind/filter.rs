@@ -292,6 +292,7 @@ impl<'a> Walk<'_, 'a> {
         if has_column(e) {
             return Err(self.not_answered(e.at, "an expression over columns"));
         }
+        self.binder.check_time(e)?;
         let v = self.binder.constant(e, ty)?;
         let scalar = Scalar::from(&v);
         value::axis(scalar, self.binder.cx.now_ms).map_err(|m| {

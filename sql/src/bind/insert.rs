@@ -355,6 +355,9 @@ impl<'a> Binder<'a> {
 
     fn row_ts(&self, def: &TableDef, insert: &Insert, cell: CellRef, ty: SqlType) -> Result<i64> {
         let mut held = Datum::Null;
+        if let (CellKind::Expr, Some(e)) = (cell.kind, insert.exprs.get(cell.start as usize)) {
+            self.check_time(e)?;
+        }
         let value = self.cell(insert, cell, ty, &mut held)?;
         let name = if ty == SqlType::Int8 {
             "ts"

@@ -47,8 +47,8 @@ pub struct BindContext<'a> {
 
 /// How the columns of a SELECT that is refused could look.
 const STREAM_SHAPE: &str = "a timeseries table answers SELECT columns or aggregates FROM t [RAW] [IN RANGE (a, b)] \
-     [WHERE entity = … AND ts BETWEEN … AND conditions on channels] [LATEST ON ts PARTITION BY entity] \
-     [SAMPLE BY 5 m [FILL(…)]] [ORDER BY …] [LIMIT …]";
+     [WHERE entity = … AND ts BETWEEN … AND conditions on channels] [GROUP BY entity] [SAMPLE BY 5 m [FILL(…)]] \
+     [ORDER BY …] [LIMIT …], and SELECT columns FROM t [WHERE entity = … AND ts >= …] LATEST ON ts PARTITION BY entity";
 const ROWS_SHAPE: &str = "a rows table answers SELECT columns or count(*) FROM t [WHERE one comparison] \
      [ORDER BY …] [LIMIT n [OFFSET m]]";
 

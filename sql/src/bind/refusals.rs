@@ -40,6 +40,41 @@ fn refusals() {
         ("INSERT INTO ¦nope VALUES (1)", "42P01", "nope"),
         ("UPDATE ¦nope SET a = 1", "42P01", "nope"),
         ("VACUUM ¦nope", "42P01", "nope"),
+        (
+            "INSERT INTO tele (entity, ts, speed) VALUES ('a', ¦2026-1-1, 1)",
+            "22007",
+            "difference",
+        ),
+        (
+            "INSERT INTO tele (entity, ts, speed) VALUES ('a', ¦1 h, 1)",
+            "42804",
+            "length of time",
+        ),
+        (
+            "SELECT speed FROM tele IN RANGE (2026-01-01, ¦1d)",
+            "42804",
+            "length of time",
+        ),
+        (
+            "SELECT speed FROM tele WHERE ts > ¦interval '1 day'",
+            "42804",
+            "length of time",
+        ),
+        (
+            "SELECT avg(speed) FROM tele SAMPLE BY ¦1M",
+            "42601",
+            "month",
+        ),
+        (
+            "SELECT speed FROM tele WHERE ts > ¦'2026-13-01'",
+            "22008",
+            "that there is not",
+        ),
+        (
+            "ALTER TABLE tele ¦ALTER COLUMN speed TYPE INT",
+            "0A000",
+            "TYPE",
+        ),
         ("SHOW TABLE ¦nope", "42P01", "nope"),
         (
             "SELECT ¦sped FROM tele",

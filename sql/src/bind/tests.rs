@@ -464,6 +464,7 @@ fn times_in_where() {
         ("ts IN (5)", 5, 5),
         ("ts > 1.5 AND ts < 9.5", 2, 9),
         ("ts > now() - 1 h", NOW - 3_600_000 + 1, max),
+        ("ts > now() - '1 hour'", NOW - 3_600_000 + 1, max),
         ("ts >= 2026-01-01T10:00:00", NOW, max),
         ("ts >= TIMESTAMP '2026-01-01 10:00:00'", NOW, max),
         (

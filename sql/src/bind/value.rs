@@ -82,6 +82,8 @@ pub enum Misfit {
     TimeOutOfRange,
     /// `42804`.
     Type,
+    /// `22008`: a 13th month, a 25th hour.
+    NoSuchTime,
     /// `22001`.
     TooLong(u32),
     /// `22021`.
@@ -94,7 +96,7 @@ impl From<BadTime> for Misfit {
     fn from(b: BadTime) -> Self {
         match b {
             BadTime::Syntax => Misfit::BadTime,
-            BadTime::Range => Misfit::TimeOutOfRange,
+            BadTime::Range => Misfit::NoSuchTime,
         }
     }
 }
@@ -121,7 +123,13 @@ impl Misfit {
                 SqlState::DatetimeOverflow,
                 format!("{shown} is out of the range of times, for {type_name} {place}"),
             )
-            .hint("times run from 1970-01-01 to 2262-04-11"),
+            .hint("numbers are Unix milliseconds; times run from 1970-01-01 to 2262-04-11"),
+            Misfit::NoSuchTime => Error::new(
+                SqlState::DatetimeOverflow,
+                format!(
+                    "{shown} has a month, day or hour that there is not, for {type_name} {place}"
+                ),
+            ),
             Misfit::Type => {
                 let e = Error::new(
                     SqlState::DatatypeMismatch,

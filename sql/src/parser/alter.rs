@@ -95,9 +95,14 @@ impl Parser<'_> {
             "NOT", "OF", "OWNER", "PROMOTE", "REPLICA", "RESET", "SET", "VALIDATE",
         ];
         if self.is_any_word(OTHERS) {
-            let word = self.raw(t).to_ascii_uppercase();
+            let mut what = self.raw(t).to_ascii_uppercase();
+            if what == "ALTER" {
+                // Of a column: what is to become of it says more.
+                let name = 1 + usize::from(self.is_word(1, "COLUMN"));
+                what = format!("ALTER COLUMN … {}", self.raw(self.peek_at(name + 1)));
+            }
             return Err(self
-                .unsupported(t.start, format!("ALTER TABLE … {word} is not supported"))
+                .unsupported(t.start, format!("ALTER TABLE … {what} is not supported"))
                 .hint("ADD COLUMN, DROP COLUMN, RENAME COLUMN … TO and RENAME TO are, and on timeseries tables ALTER COLUMN … SET FILL and SET RETENTION")
                 .into());
         }

@@ -535,6 +535,9 @@ impl Parser<'_> {
                     .hint("SAMPLE BY 1 month, SAMPLE BY 1 y 6 months, SAMPLE BY 5 d")
                     .into())
             };
+            if self.raw(self.peek_at(n + 1)) == "M" {
+                return wrong("M is a minute here and a month elsewhere: write m or month");
+            }
             match unit {
                 Unit::Months(_) if number.kind == Kind::Decimal => {
                     return wrong("SAMPLE BY takes whole months and years");
