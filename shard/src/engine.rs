@@ -7,6 +7,7 @@ use crate::api::{
 };
 use crate::gather::{CHANNEL_BATCHES, ChannelSink, Once, Ordered, Part, Unordered};
 use crate::handle_write::Change;
+use crate::hop::while_wanted;
 use crate::router::Router;
 use crate::shared::Shared;
 use crate::worker::Shard;
@@ -686,24 +687,30 @@ impl Shard {
                 .scan(&scan, watermark, &def, &mut ChannelSink::new(tx.clone()))
                 .await
         };
-        let done = done.await.map(|()| ScanCounters::default());
-        let _ = tx.send_async(Part::End(done)).await;
+        if let Some(done) = while_wanted(|| tx.is_disconnected(), done).await {
+            let done = done.map(|()| ScanCounters::default());
+            let _ = tx.send_async(Part::End(done)).await;
+        }
         self.after_read().await;
     }
 
     async fn scan_stream(self: Rc<Self>, scan: StreamScan, tx: flume::Sender<Part>) {
         let mut sink = ChannelSink::new(tx.clone());
         let done = async { self.stream(scan.table)?.scan(&scan, &mut sink).await };
-        let done = done.await.map(|()| sink.looked_at);
-        let _ = tx.send_async(Part::End(done)).await;
+        if let Some(done) = while_wanted(|| tx.is_disconnected(), done).await {
+            let done = done.map(|()| sink.looked_at);
+            let _ = tx.send_async(Part::End(done)).await;
+        }
         self.after_read().await;
     }
 
     async fn latest(self: Rc<Self>, scan: LatestScan, tx: flume::Sender<Part>) {
         let mut sink = ChannelSink::new(tx.clone());
         let done = async { self.stream(scan.table)?.latest(&scan, &mut sink).await };
-        let done = done.await.map(|()| sink.looked_at);
-        let _ = tx.send_async(Part::End(done)).await;
+        if let Some(done) = while_wanted(|| tx.is_disconnected(), done).await {
+            let done = done.map(|()| sink.looked_at);
+            let _ = tx.send_async(Part::End(done)).await;
+        }
         self.after_read().await;
     }
 

@@ -3,7 +3,7 @@
 
 use crate::coordinator::Coordinator;
 use crate::handle_write::refusal_error;
-use crate::hop::Hop;
+use crate::hop::{Hop, while_wanted};
 use crate::shared::Shared;
 use crate::worker::{Shard, count};
 use futures_channel::oneshot;
@@ -122,8 +122,8 @@ impl Router {
         self.shards_of(self.state.executor).next()
     }
 
-    /// Runs `f` on a shard and answers what it answers. When the caller goes away, what runs on the shard
-    /// still goes on.
+    /// Runs `f` on a shard and answers what it answers. When the caller goes away, a read (in the Query queue)
+    /// ends; anything else that runs on another executor goes on.
     pub async fn ask<R, F>(&self, shard: ShardId, queue: TaskQueue, f: F) -> Result<R>
     where
         R: Send + 'static,
@@ -145,7 +145,14 @@ impl Router {
                 state.env.tasks.spawn(
                     queue,
                     Box::pin(async move {
-                        let _ = tx.send(work.await);
+                        let answer = match queue {
+                            TaskQueue::Query => while_wanted(|| tx.is_canceled(), work).await,
+                            // What writes goes on, whoever asked.
+                            _ => Some(work.await),
+                        };
+                        if let Some(answer) = answer {
+                            let _ = tx.send(answer);
+                        }
                     }),
                 );
             }),

@@ -103,9 +103,13 @@ impl Directory {
         let mut at = 0;
         while at < size {
             if let Some(log) = pace {
+                let ended = || log.state.borrow().failed.is_some();
                 log.changed
-                    .until(|| (log.zeros_due(size) > at).then_some(()))
+                    .until(|| (ended() || log.zeros_due(size) > at).then_some(()))
                     .await;
+                if ended() {
+                    return Err(io::Error::other("the log has ended"));
+                }
             }
             let len = (size - at).min(ZEROS_BYTES as u64);
             file.write_at(at, &zeros[..len as usize]).await?;
@@ -305,8 +309,11 @@ impl Inner {
                 .unwrap_or("writes resume once that is repaired");
             Error::new(e.state(), message).hint(hint)
         });
+        let ended = self.state.borrow().failed.is_some();
         self.state.borrow_mut().refused_until = match &made {
             Ok(_) => None,
+            // Nobody needs it any more.
+            Err(_) if ended => None,
             Err(e) => {
                 tracing::warn!("{e}");
                 let now = self.files.env.clock.monotonic_ns();

@@ -618,6 +618,15 @@ fn the_next_file_keeps_pace_with_the_log() {
         assert!(!ready());
         wal.quiesce().await.unwrap();
         assert!(ready());
+        // A log that is closed does not make the file after that first.
+        let (number, ..) = used();
+        while used().0 == number || used().1 < used().2 / 2 {
+            write_each(&wal, 1, 3000).await;
+        }
+        assert!(matches!(wal.0.state.borrow().spare, Spare::Preparing));
+        wal.close().await;
+        assert!(!ready());
+        assert_eq!(log_files(dir.path(), "new"), Vec::<PathBuf>::new());
     });
 }
 
