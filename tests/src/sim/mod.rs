@@ -8,6 +8,7 @@
 //! | [`client`], [`check`] | what happens while others write; what must hold when nobody does |
 //! | [`run`] | a seed from its first start to its last |
 
+pub mod alter;
 pub mod check;
 pub mod client;
 pub mod disk;

@@ -125,6 +125,8 @@ coverage! {
     purged,
     /// Tables dropped.
     drops,
+    /// Channels dropped.
+    columns_dropped,
     /// CHECKPOINTs answered.
     checkpoints,
     /// Snapshots opened and compared.

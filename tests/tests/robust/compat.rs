@@ -336,15 +336,25 @@ fn states(server: &Server, round: i64) {
                 format!("('d-{}', {}, {value}, 's {value}')", i % 2, at(i))
             })
             .collect();
-        let sql = format!("INSERT INTO dup (entity, ts, v, s) VALUES {}", rows.join(", "));
+        let sql = format!(
+            "INSERT INTO dup (entity, ts, v, s) VALUES {}",
+            rows.join(", ")
+        );
         run(server, &sql);
     }
-    let (number, text) = if round < 2 { ("a", "b") } else { ("amount", "d") };
+    let (number, text) = if round < 2 {
+        ("a", "b")
+    } else {
+        ("amount", "d")
+    };
     if round == 2 {
         run(server, "ALTER TABLE changed RENAME COLUMN a TO amount");
         run(server, "ALTER TABLE changed DROP COLUMN b");
         run(server, "ALTER TABLE changed ADD COLUMN d TEXT");
-        run(server, "ALTER TABLE changed ALTER COLUMN note SET FILL NONE");
+        run(
+            server,
+            "ALTER TABLE changed ALTER COLUMN note SET FILL NONE",
+        );
         run(server, "ALTER TABLE dup SET RETENTION 5000 w");
     }
     for i in 0..6 {
@@ -359,7 +369,14 @@ fn states(server: &Server, round: i64) {
         );
     }
     let lines: String = (0..5)
-        .map(|i| format!("tagged,host=h-{} x={} {}\n", i % 2, round * 5 + i, at(i) * 1_000_000))
+        .map(|i| {
+            format!(
+                "tagged,host=h-{} x={} {}\n",
+                i % 2,
+                round * 5 + i,
+                at(i) * 1_000_000
+            )
+        })
         .collect();
     server.send_lines(lines.as_bytes());
 }
