@@ -15,21 +15,21 @@ impl Client {
         format!("c{}", self.run.world.rng.below(NAMES))
     }
 
-    /// A channel that was added, of a table that nobody alters now.
-    fn pick_added(&self) -> Option<(Arc<TableDef>, ColumnDef)> {
+    /// A channel of a table that nobody alters now.
+    fn pick_column(&self, fits: impl Fn(&ColumnDef) -> bool) -> Option<(Arc<TableDef>, ColumnDef)> {
         let def = self.pick_table(Family::Timeseries)?;
         let mut model = self.run.model.borrow_mut();
         if model.columns(def.id).altering {
             return None;
         }
-        let added: Vec<&ColumnDef> = def.columns.iter().filter(|c| !c.declared).collect();
-        let at = self.run.world.rng.below(added.len() as u64) as usize;
-        let column = (*added.get(at)?).clone();
+        let fitting: Vec<&ColumnDef> = def.columns.iter().filter(|c| fits(c)).collect();
+        let at = self.run.world.rng.below(fitting.len() as u64) as usize;
+        let column = (*fitting.get(at)?).clone();
         Some((def, column))
     }
 
     /// Sends one ALTER of a channel. True: it was acknowledged.
-    async fn alter(&self, def: &TableDef, alter: Alter, change: TableChange) -> bool {
+    async fn alter(&self, def: &Arc<TableDef>, alter: Alter, change: TableChange) -> bool {
         self.run.model.borrow_mut().columns(def.id).sent(&alter);
         let done = self.db.alter_table(def.id, vec![change]).await;
         let there = self.db.catalog().table_by_id(def.id).cloned();
@@ -44,7 +44,8 @@ impl Client {
                 }
             }
             Err(e) => {
-                model.columns(def.id).failed();
+                let seen = there.as_ref().unwrap_or(def);
+                model.columns(def.id).failed(&alter, seen);
                 // A new column was faster with the name.
                 let taken =
                     matches!(alter, Alter::Rename(..)) && e.state() == SqlState::DuplicateColumn;
@@ -62,9 +63,11 @@ impl Client {
 
     /// Some ALTER.
     pub(super) async fn alter_something(&self) {
-        match self.run.world.rng.below(2) {
-            0 => self.add_channel().await,
-            _ => self.drop_channel().await,
+        match self.run.world.rng.below(8) {
+            0..=2 => self.add_channel().await,
+            3..=4 => self.drop_channel().await,
+            5..=6 => self.set_fill().await,
+            _ => self.rename_channel().await,
         }
     }
 
@@ -118,7 +121,7 @@ impl Client {
 
     /// Drops a channel that was added.
     async fn drop_channel(&self) {
-        let Some((def, column)) = self.pick_added() else {
+        let Some((def, column)) = self.pick_column(|c| !c.declared) else {
             return;
         };
         let change = TableChange::DropColumn {
@@ -127,6 +130,47 @@ impl Client {
         };
         if self.alter(&def, Alter::Drop(column.id), change).await {
             self.run.met(|c| c.columns_dropped += 1);
+        }
+    }
+
+    /// Another policy for any channel: what is stored stays, what is shown of it is another.
+    async fn set_fill(&self) {
+        let Some((def, column)) = self.pick_column(|_| true) else {
+            return;
+        };
+        let rng = &self.run.world.rng;
+        let fill = match rng.below(3) {
+            0 => Fill::None,
+            1 => Fill::Hold { staleness_ms: None },
+            _ => Fill::Hold {
+                staleness_ms: Some(1_500 * (1 + rng.below(40) as i64)),
+            },
+        };
+        let change = TableChange::SetFill {
+            name: column.name,
+            fill,
+        };
+        if self.alter(&def, Alter::Fill(column.id, fill), change).await {
+            self.run
+                .met(|c| c.fills_changed += u64::from(fill != column.fill));
+        }
+    }
+
+    /// Another name for a channel that was added, of the names of others: it keeps what it holds.
+    async fn rename_channel(&self) {
+        let Some((def, column)) = self.pick_column(|c| !c.declared) else {
+            return;
+        };
+        let to = self.channel_name();
+        if def.column(&to).is_some() {
+            return;
+        }
+        let change = TableChange::RenameColumn {
+            from: column.name,
+            to: to.clone(),
+        };
+        if self.alter(&def, Alter::Rename(column.id, to), change).await {
+            self.run.met(|c| c.columns_renamed += 1);
         }
     }
 }

@@ -127,6 +127,10 @@ coverage! {
     drops,
     /// Channels dropped.
     columns_dropped,
+    /// Fill policies changed.
+    fills_changed,
+    /// Channels renamed.
+    columns_renamed,
     /// CHECKPOINTs answered.
     checkpoints,
     /// Snapshots opened and compared.

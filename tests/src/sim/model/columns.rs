@@ -17,11 +17,18 @@ impl<T: PartialEq + Clone + Debug> Choice<T> {
         Choice(vec![value])
     }
 
-    /// An ALTER that makes it this is sent.
-    fn sent(&mut self, value: &T) {
-        if !self.0.contains(value) {
+    /// An ALTER that makes it this is sent. Answers whether it could not be this before.
+    fn sent(&mut self, value: &T) -> bool {
+        let new = !self.0.contains(value);
+        if new {
             self.0.push(value.clone());
         }
+        new
+    }
+
+    /// The ALTER surely did not happen.
+    fn not(&mut self, value: &T) {
+        self.0.retain(|v| v != value);
     }
 
     /// Whether it may be this.
@@ -63,6 +70,8 @@ pub struct ColumnsModel {
     columns: BTreeMap<ColumnId, ColumnModel>,
     /// An ALTER runs now.
     pub altering: bool,
+    /// What it makes of the column, the column could not be before.
+    new: bool,
 }
 
 impl ColumnsModel {
@@ -109,11 +118,11 @@ impl ColumnsModel {
     /// An ALTER is sent.
     pub fn sent(&mut self, alter: &Alter) {
         self.altering = true;
-        match alter {
+        self.new = match alter {
             Alter::Drop(c) => self.known(*c).there.sent(&false),
             Alter::Fill(c, fill) => self.known(*c).fill.sent(fill),
             Alter::Rename(c, name) => self.known(*c).name.sent(name),
-        }
+        };
     }
 
     /// It was acknowledged.
@@ -126,9 +135,19 @@ impl ColumnsModel {
         }
     }
 
-    /// It failed. Whether it happened nobody knows until the next start.
-    pub fn failed(&mut self) {
+    /// It failed. When the table is seen as it was, so it is; else nobody knows until the next start.
+    pub fn failed(&mut self, alter: &Alter, def: &TableDef) {
         self.altering = false;
+        let (Alter::Drop(c) | Alter::Fill(c, _) | Alter::Rename(c, _)) = alter;
+        let Some(seen) = def.column_by_id(*c).filter(|_| self.new) else {
+            return;
+        };
+        match alter {
+            Alter::Drop(c) => self.known(*c).there.not(&false),
+            Alter::Fill(c, fill) if seen.fill != *fill => self.known(*c).fill.not(fill),
+            Alter::Rename(c, name) if seen.name != *name => self.known(*c).name.not(name),
+            Alter::Fill(..) | Alter::Rename(..) => {}
+        }
     }
 
     /// Whether a column may be gone, for all anybody knows.
