@@ -262,10 +262,7 @@ mod tests {
     fn a_long_task_notices_whom_other_threads_woke() {
         let pulse = Arc::new(Pulse::default());
         pulse.running();
-        let (task, gone) = (
-            TaskWaker::new(pulse.clone()),
-            TaskWaker::new(pulse.clone()),
-        );
+        let (task, gone) = (TaskWaker::new(pulse.clone()), TaskWaker::new(pulse.clone()));
         let long = TaskWaker::new(pulse.clone());
         let wakes = Arc::new(Count(AtomicUsize::new(0)));
         let inner = Waker::from(wakes.clone());

@@ -597,14 +597,20 @@ fn the_next_file_keeps_pace_with_the_log() {
                 assert_eq!(written(), 0, "nothing yet at {at} of {size}");
             }
             if at > size / 4 * 3 + 4096 {
-                assert!(ready(), "it is there before it is needed, at {at} of {size}");
+                assert!(
+                    ready(),
+                    "it is there before it is needed, at {at} of {size}"
+                );
             }
             most = most.max(written().saturating_sub(before));
             before = written();
         }
         assert_eq!(files, 2);
         assert!(most > 0, "none was seen on its way");
-        assert!(most <= 128 << 10, "{most} bytes of zeros with one commit of 4 KiB");
+        assert!(
+            most <= 128 << 10,
+            "{most} bytes of zeros with one commit of 4 KiB"
+        );
         // Whoever waits for it does not wait for the log to go on.
         while used().1 < used().2 / 2 {
             write_each(&wal, 1, 3000).await;
