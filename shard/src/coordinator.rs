@@ -432,6 +432,10 @@ impl Coordinator {
     pub async fn close(&self) -> Result<()> {
         let mut file = self.file.lock().await;
         let mut next = file.clone();
+        // While the database still starts there are no numbers to hand out.
+        if let Ok(allocator) = self.shared.allocator() {
+            allocator.seal();
+        }
         for (&table, r) in &mut next.revisions {
             let ledger = self.shared.ledger(table)?;
             if ledger.in_flight() == 0 {

@@ -370,6 +370,10 @@ pub fn refusal_error(refusal: &Refusal) -> Option<Error> {
         Refusal::BatchSize => Some(Error::internal(
             "an INSERT was cut into runs of the wrong size",
         )),
+        Refusal::Sealed => Some(Error::new(
+            SqlState::AdminShutdown,
+            "the server is going down and takes no more writes",
+        )),
         Refusal::RingFull | Refusal::NeedReservation => None,
     }
 }

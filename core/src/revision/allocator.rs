@@ -24,6 +24,8 @@ pub enum Refusal {
     NeedReservation,
     /// Past [`Rev::MAX`], or past the last ms of an xid.
     Exhausted,
+    /// No more numbers are handed out: see [`Allocator::seal`].
+    Sealed,
 }
 
 impl Refusal {
@@ -48,6 +50,10 @@ impl Refusal {
             Refusal::Exhausted => Error::new(
                 SqlState::ProgramLimitExceeded,
                 format!("table \"{table}\" has no x_rev or xid left"),
+            ),
+            Refusal::Sealed => Error::new(
+                SqlState::AdminShutdown,
+                "the server is going down and takes no more writes",
             ),
         }
     }
@@ -112,6 +118,16 @@ impl Table {
 struct State {
     mint: Mint,
     tables: BTreeMap<TableId, Table>,
+    sealed: bool,
+}
+
+impl State {
+    fn check_open(&self) -> Result<(), Refusal> {
+        match self.sealed {
+            true => Err(Refusal::Sealed),
+            false => Ok(()),
+        }
+    }
 }
 
 /// Hands out x_rev per table and xids per database. Shared by all executors.
@@ -133,6 +149,7 @@ impl Allocator {
             state: Mutex::new(State {
                 mint: Mint::above(recovered_max_xid),
                 tables: BTreeMap::new(),
+                sealed: false,
             }),
         }
     }
@@ -207,6 +224,14 @@ impl Allocator {
             .map(|t| (t.reserved.0 + 1).saturating_sub(t.next.0))
     }
 
+    /// From here on nothing is handed out, of any table, for good. Before this an unused reservation cannot be
+    /// given back: a number that is handed out later, and void because its write is refused, carries the
+    /// watermark past itself, and a reader that has seen that must never miss a row that has the number in the
+    /// next life of the database.
+    pub fn seal(&self) {
+        lock(&self.state).sealed = true;
+    }
+
     /// Numbers for an INSERT of 1 to 65,536 rows. `now_ms` and `random` come from the caller's `Env`. A
     /// small INSERT is put on the shard `prefer` where that costs little.
     pub fn insert(
@@ -221,7 +246,8 @@ impl Allocator {
             return Err(Refusal::BatchSize);
         }
         let mut guard = lock(&self.state);
-        let State { mint, tables } = &mut *guard;
+        guard.check_open()?;
+        let State { mint, tables, .. } = &mut *guard;
         let t = tables.get_mut(&table).ok_or(Refusal::UnknownTable)?;
         let last = t.last_of(rows)?;
         let first_xid = mint
@@ -244,6 +270,7 @@ impl Allocator {
     /// A number for an UPDATE or DELETE.
     pub fn write(&self, table: TableId) -> Result<WriteGrant, Refusal> {
         let mut guard = lock(&self.state);
+        guard.check_open()?;
         let t = guard.tables.get_mut(&table).ok_or(Refusal::UnknownTable)?;
         let rev = t.last_of(1)?;
         let ticket = Ledger::enter(&t.ledger, rev).ok_or(Refusal::RingFull)?;

@@ -63,6 +63,25 @@ fn random() -> impl Strategy<Value = u64> {
     prop_oneof![2 => any::<u64>(), 1 => Just(0u64), 1 => Just(u64::MAX), 1 => (0u64..8).prop_map(|x| (0xFFF8 + x) << 1)]
 }
 
+/// What was void before the end carries the watermark along, and a new life begins above it: so after the seal
+/// nothing may be void any more.
+#[test]
+fn after_the_seal_no_number_is_handed_out() {
+    let a = Allocator::new(0, 2, Xid(0), 16);
+    let ledger = a.add_table(T, Rev(1), Rev(100));
+    drop(a.write(T).unwrap());
+    let pending = a.insert(T, 3, 1, 1, None).unwrap();
+    a.seal();
+    assert_eq!(a.write(T).err(), Some(Refusal::Sealed));
+    assert_eq!(a.insert(T, 1, 1, 1, None).err(), Some(Refusal::Sealed));
+    // What is under way still ends.
+    assert_eq!((ledger.watermark(), ledger.highest()), (Rev(1), Rev(4)));
+    pending.ticket.land();
+    assert_eq!((ledger.watermark(), ledger.highest()), (Rev(4), Rev(4)));
+    a.raise_reserved(T, Rev(1000));
+    assert_eq!(a.write(T).err(), Some(Refusal::Sealed));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 

@@ -89,9 +89,21 @@ pub async fn check(
         while !run.follow(&db, replica).await.map_err(text)? {}
         let replica = replica.borrow();
         if replica.rows != live {
+            let only = |a: &BTreeMap<Xid, Seen>, b: &BTreeMap<Xid, Seen>| {
+                let other = |(xid, seen): &(&Xid, &Seen)| b.get(*xid) != Some(*seen);
+                let some: Vec<String> = a
+                    .iter()
+                    .filter(other)
+                    .take(5)
+                    .map(|(xid, seen)| format!("{xid} {seen:?}"))
+                    .collect();
+                some.join(", ")
+            };
             return Err(format!(
-                "a replica at {} differs: {:?} against {live:?}",
-                replica.cursor, replica.rows
+                "a replica at {} has [{}] where a scan has [{}]",
+                replica.cursor,
+                only(&replica.rows, &live),
+                only(&live, &replica.rows)
             ));
         }
     }
