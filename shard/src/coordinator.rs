@@ -12,7 +12,7 @@ use strandline_core::error::{Error, Result, SqlState};
 use strandline_core::ids::{ColumnId, Rev, TableId};
 use strandline_core::io::Env;
 use strandline_core::schema::{
-    Catalog, ColumnDef, ColumnSpec, Family, Fill, Label, TableDef, TableRevisions, TableSpec,
+    ColumnDef, ColumnSpec, Family, Fill, Label, TableDef, TableRevisions, TableSpec,
 };
 use strandline_core::schema_change::{Skipped, TableChange};
 
@@ -58,8 +58,7 @@ impl Coordinator {
 
     /// Commits a change that takes something away from a table. After an error the disk surely has the
     /// catalog as it was, or it is changed here too: else a write to what the next start no longer finds
-    /// could be acknowledged. For the same reason columns that are new are not shown then, until the catalog
-    /// has been written again.
+    /// could be acknowledged.
     async fn commit_loss(&self, current: &mut CatalogFile, mut next: CatalogFile) -> Result<()> {
         let failed = match self.write(current, &mut next).await {
             Ok(()) => None,
@@ -78,26 +77,17 @@ impl Coordinator {
             }
         };
         *current = next;
-        let Some(failed) = failed else {
-            self.shared.publish(current);
-            return Ok(());
-        };
-        let before = self.shared.published().catalog.clone();
-        self.publish_without_new_columns(&before, current);
-        // With the new columns it is another catalog than the one that is seen now.
-        current.version += 1;
-        Err(failed)
+        self.shared.publish(current);
+        failed.map_or(Ok(()), Err)
     }
 
     /// Commits a change that takes a table away. The table is out of sight before the file is written: were
     /// it the other way round, writes to it could be acknowledged while nobody knows whether the file that
     /// a crash leaves still has it. After an error it is seen again once the file surely has it.
     async fn commit_drop(&self, current: &mut CatalogFile, mut next: CatalogFile) -> Result<()> {
-        let before = self.shared.published().catalog.clone();
-        self.publish_without_new_columns(&before, &next);
+        self.shared.publish(&next);
         let Err(failed) = self.write(current, &mut next).await else {
             *current = next;
-            self.shared.publish(current);
             return Ok(());
         };
         if failed.in_doubt {
@@ -109,10 +99,8 @@ impl Coordinator {
                 ));
             }
             *current = back;
-            self.shared.publish(current);
-        } else {
-            self.publish_without_new_columns(&before, current);
         }
+        self.shared.publish(current);
         Err(failed.error)
     }
 
@@ -145,32 +133,6 @@ impl Coordinator {
     /// The table of a name. Whoever holds the file sees the catalog that is published.
     fn named(&self, name: &str) -> Option<Arc<TableDef>> {
         self.shared.published().catalog.table(name).cloned()
-    }
-
-    /// Publishes what is not on the disk for sure: what it lacks is gone, and what it adds is not there yet.
-    /// New is what `before` has not.
-    fn publish_without_new_columns(&self, before: &Catalog, file: &CatalogFile) {
-        let mut shown = file.clone();
-        for table in &mut shown.tables {
-            let Some(seen) = before.table_by_id(table.id) else {
-                continue;
-            };
-            let is_new = |c: &ColumnDef| seen.column_by_id(c.id).is_none();
-            if table.columns.iter().any(is_new) {
-                Arc::make_mut(table).columns.retain(|c| !is_new(c));
-            }
-        }
-        self.shared.publish(&shown);
-    }
-
-    /// Whether a table is seen as it is described. It is not, too, when what it became is in doubt: then it
-    /// is written again.
-    fn is_published(&self, def: &TableDef) -> bool {
-        let published = self.shared.published();
-        published
-            .catalog
-            .table_by_id(def.id)
-            .is_some_and(|t| **t == *def)
     }
 
     fn add_table(&self, file: &mut CatalogFile, spec: TableSpec) -> Result<TableId> {
@@ -312,7 +274,7 @@ impl Coordinator {
             }
             skipped.extend(def.change(change, &self.shared.limits, now_ms)?);
         }
-        if !self.is_published(&next.tables[at]) {
+        if next.tables[at] != file.tables[at] {
             next.version += 1;
             self.commit_loss(&mut file, next).await?;
             self.announce_retention();
@@ -381,7 +343,7 @@ impl Coordinator {
                 declared: spec.declared,
             });
         }
-        if !self.is_published(&next.tables[at]) {
+        if next.tables != file.tables {
             next.version += 1;
             self.commit_tables(&mut file, next).await?;
         }

@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use strandline_core::error::{Error, SqlState};
-use strandline_core::ids::{ColumnId, Rev, TableId};
+use strandline_core::ids::{Rev, TableId};
 use strandline_core::routing::{hash64, shard_of_hash};
 use strandline_core::scan::Entities;
-use strandline_core::schema::{Family, TableDef};
+use strandline_core::schema::{ColumnSpec, Family, Fill, Label, TableDef};
 use strandline_core::stream::batch::StreamBatchBuilder;
 use strandline_core::value::{Kind, Value};
 use strandline_core::xid::Xid;
@@ -73,7 +73,7 @@ impl Run {
     }
 
     /// A write failed: only as the plan allows.
-    pub(super) fn write_failed(&self, what: &str, e: &Error) {
+    fn write_failed(&self, what: &str, e: &Error) {
         let full = e.state() == SqlState::DiskFull;
         self.met(|c| c.refused_full += u64::from(full));
         let allowed = match self.plan.get() {
@@ -187,13 +187,13 @@ impl Client {
             90..=91 => self.vacuum().await,
             92..=93 => self.checkpoint().await,
             94 => self.run.world.skew(rng.below(20_000) as i64 - 10_000),
-            95..=96 => self.alter_something().await,
+            95 => self.add_channel().await,
             _ => self.create_or_drop().await,
         }
     }
 
     /// A table of a family: mostly the one that is never dropped.
-    pub(super) fn pick_table(&self, family: Family) -> Option<Arc<TableDef>> {
+    fn pick_table(&self, family: Family) -> Option<Arc<TableDef>> {
         let rng = &self.run.world.rng;
         let catalog = self.db.catalog();
         let fits = |t: &&Arc<TableDef>| t.family == family && !t.options.mutable;
@@ -593,7 +593,6 @@ impl Client {
             // Nobody else writes it: the answer is known to the last cell.
             let mut contents = self.run.model.borrow_mut().stream(def.id).contents(&before);
             contents.entities.retain(|e, _| *e == entity);
-            let contents = contents.of_channels(&reads::channels(&def));
             let (of, hints) = (Some(vec![entity]), Hints::of(&contents));
             let query = question(&self.run.world.rng, &def, of, &hints);
             self.run.met(|c| {
@@ -601,12 +600,7 @@ impl Client {
                 c.dedup_reads += u64::from(def.options.dedup);
             });
             match reads::ask(&self.db, &query).await {
-                Ok(found) => {
-                    let views = self.views(&def);
-                    self.run.note(any_of(&views, |view| {
-                        compare(&query, &found, &contents.clone().of_channels(view))
-                    }));
-                }
+                Ok(found) => self.run.note(compare(&query, &found, &contents)),
                 Err(e) => self.run.read_failed("a query", &e),
             }
             return;
@@ -615,21 +609,13 @@ impl Client {
         match reads::scan(&self.db, q).await {
             Ok(found) => {
                 let channels = reads::channels(&def);
-                let views = self.views(&def);
                 let mut model = self.run.model.borrow_mut();
                 let stream = model.stream(def.id);
-                self.run.note(any_of(&views, |view| {
-                    stream.check_some(&found, &entity, &before, &channels, view)
-                }));
+                self.run
+                    .note(stream.check_some(&found, &entity, &before, &channels));
             }
             Err(e) => self.run.read_failed("a scan of an entity", &e),
         }
-    }
-
-    /// What an answer to a question made with `def` may show.
-    fn views(&self, def: &TableDef) -> Vec<Vec<ColumnId>> {
-        let mut model = self.run.model.borrow_mut();
-        model.columns(def.id).views(&def.columns)
     }
 
     async fn vacuum(&self) {
@@ -652,6 +638,32 @@ impl Client {
                 self.run.model.borrow_mut().snapshots.push(snapshot);
             }
             Err(e) => self.run.write_failed("CHECKPOINT", &e),
+        }
+    }
+
+    async fn add_channel(&self) {
+        let Some(def) = self.pick_table(Family::Timeseries) else {
+            return;
+        };
+        let channel = ColumnSpec {
+            name: format!("c{}", self.run.world.rng.below(3)),
+            label: Label::Double,
+            fill: Fill::None,
+            declared: false,
+        };
+        match self.db.ensure_columns(&def.name, vec![channel]).await {
+            Ok(answered) => {
+                // The table may have gone on since, or be gone.
+                let catalog = self.db.catalog();
+                if let Some(def) = catalog.table_by_id(answered.id) {
+                    let saw = self.run.model.borrow_mut().saw_table(def).map(drop);
+                    self.run.note(saw);
+                    if def.columns.len() < answered.columns.len() {
+                        self.run.note(Err(format!("{} lost a channel", def.name)));
+                    }
+                }
+            }
+            Err(e) => self.run.write_failed("a new channel", &e),
         }
     }
 
@@ -708,15 +720,6 @@ fn add_row(batch: &mut StreamBatchBuilder, fragment: &Fragment) {
             }
             Value::Null => {}
         }
-    }
-}
-
-/// One of the views fits the answer; what the first says when none does.
-fn any_of(views: &[Vec<ColumnId>], mut check: impl FnMut(&[ColumnId]) -> Check) -> Check {
-    let first = check(&views[0]);
-    match first.is_ok() || views[1..].iter().any(|view| check(view).is_ok()) {
-        true => Ok(()),
-        false => first,
     }
 }
 

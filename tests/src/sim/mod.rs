@@ -5,10 +5,9 @@
 //! | [`world`], [`disk`], [`process`] | scheduler and clock; the disk and its faults; a database in them |
 //! | [`model`] | what is known: acknowledged, tried, seen |
 //! | [`reads`] | reads through the engine, and queries made up from a seed |
-//! | [`client`], [`alter`], [`check`] | what happens while others write; what must hold when nobody does |
+//! | [`client`], [`check`] | what happens while others write; what must hold when nobody does |
 //! | [`run`] | a seed from its first start to its last |
 
-pub mod alter;
 pub mod check;
 pub mod client;
 pub mod disk;

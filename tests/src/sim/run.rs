@@ -125,12 +125,6 @@ coverage! {
     purged,
     /// Tables dropped.
     drops,
-    /// Channels dropped.
-    columns_dropped,
-    /// Fill policies changed.
-    fills_changed,
-    /// Channels renamed.
-    columns_renamed,
     /// CHECKPOINTs answered.
     checkpoints,
     /// Snapshots opened and compared.

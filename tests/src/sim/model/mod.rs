@@ -1,12 +1,10 @@
 //! What must be true after anything: the facts that clients and readers have seen, and the attempts whose
 //! outcome they do not know. Outlives every crash.
 
-pub mod columns;
 pub mod rows;
 pub mod state;
 pub mod stream;
 
-use columns::ColumnsModel;
 use rows::RowsModel;
 use state::StateModel;
 use std::collections::BTreeMap;
@@ -36,8 +34,6 @@ pub struct TableModel {
     pub def: Arc<TableDef>,
     /// Whether it is gone.
     pub dropped: Dropped,
-    /// Its columns.
-    pub columns: ColumnsModel,
     /// Facts, when it is a rows table.
     pub rows: RowsModel,
     /// Facts, when it is a timeseries table.
@@ -88,7 +84,6 @@ impl Model {
             } else {
                 Dropped::No
             },
-            columns: ColumnsModel::default(),
             rows: RowsModel::default(),
             stream: StreamModel::new(def.options.dedup),
             state: StateModel::default(),
@@ -102,7 +97,15 @@ impl Model {
         if table.dropped == Dropped::Yes {
             return Err(format!("table {} came back after its DROP", def.name));
         }
-        table.columns.saw(def, false)?;
+        for column in &table.def.columns {
+            if !def
+                .columns
+                .iter()
+                .any(|c| c.id == column.id && c.name == column.name)
+            {
+                return Err(format!("column {} of {} is lost", column.name, def.name));
+            }
+        }
         table.def = def.clone();
         Ok(table)
     }
@@ -157,10 +160,9 @@ impl Model {
             self.saw_table(def)?;
         }
         for (&id, table) in &mut self.tables {
-            if let Some(def) = catalog.table_by_id(id) {
-                // Whatever DROP or ALTER was under way died with the process.
+            if catalog.table_by_id(id).is_some() {
+                // Whatever DROP was under way died with the process.
                 table.dropped = Dropped::No;
-                table.columns.saw(def, true)?;
             } else if table.dropped == Dropped::No {
                 return Err(format!("table {} is lost", table.def.name));
             } else {
@@ -194,12 +196,6 @@ impl Model {
             .get_mut(&table)
             .expect("a table that was seen")
             .rows
-    }
-
-    /// The columns of a table.
-    pub fn columns(&mut self, table: TableId) -> &mut ColumnsModel {
-        let table = self.tables.get_mut(&table);
-        &mut table.expect("a table that was seen").columns
     }
 
     /// The entities of a MUTABLE table.

@@ -128,21 +128,12 @@ impl StreamModel {
         }
     }
 
-    /// How many cells of a part a full read of these channels shows, of one entity or of all.
-    fn cells_of(&self, part: usize, only: Option<&str>, channels: &[ColumnId]) -> usize {
-        let fragments = self.parts[part].fragments.iter();
-        let asked = fragments.filter(|f| only.is_none_or(|e| f.entity == e));
-        let cells = asked.flat_map(|f| &f.cells);
-        cells.filter(|(c, _)| channels.contains(c)).count()
-    }
-
-    /// Which parts a full read of `channels` shows: each of them whole, but for channels that are dropped.
-    /// Those of other entities than `only` are not asked for.
+    /// Which parts a full read shows: each of them whole. Those of other entities than `only` are not asked
+    /// for.
     pub fn parts_in(
         &self,
         rows: &[Answered],
         only: Option<&str>,
-        channels: &[ColumnId],
     ) -> Result<BTreeSet<usize>, String> {
         let mut found: BTreeMap<usize, usize> = BTreeMap::new();
         for value in rows.iter().flat_map(|r| &r.2).filter_map(name) {
@@ -152,7 +143,11 @@ impl StreamModel {
             *found.entry(part).or_default() += 1;
         }
         for (&part, &count) in &found {
-            let all = self.cells_of(part, only, channels);
+            let fragments = &self.parts[part].fragments;
+            let asked = fragments
+                .iter()
+                .filter(|f| only.is_none_or(|e| f.entity == e));
+            let all: usize = asked.map(|f| f.cells.len()).sum();
             if count != all && !self.dedup {
                 return Err(format!(
                     "of {all} values of one statement on one shard, {count} are there: {:?}",
@@ -172,10 +167,9 @@ impl StreamModel {
     /// A full read, unfilled, against everything known. With `settle`, after a crash: what was not known is
     /// known now.
     pub fn check_all(&mut self, rows: &[Answered], channels: &[ColumnId], settle: bool) -> Check {
-        let found = self.parts_in(rows, None, channels)?;
+        let found = self.parts_in(rows, None)?;
         let certain = self.certain();
-        let shows = |n: usize| self.cells_of(n, None, channels) > 0;
-        if let Some(lost) = certain.difference(&found).find(|&&n| shows(n))
+        if let Some(lost) = certain.difference(&found).next()
             && !self.dedup
         {
             return Err(format!("a write is lost: {:?}", self.parts[*lost]));
@@ -194,25 +188,25 @@ impl StreamModel {
         Ok(())
     }
 
-    /// A read of one entity that began when `before` was certain, while others write. Of the `channels` that
-    /// it asked for it shows those in `view`.
+    /// A read of one entity that began when `before` was certain, while others write.
     pub fn check_some(
         &self,
         rows: &[Answered],
         entity: &str,
         before: &BTreeSet<usize>,
         channels: &[ColumnId],
-        view: &[ColumnId],
     ) -> Check {
-        let found = self.parts_in(rows, Some(entity), view)?;
-        let shows = |n: usize| self.cells_of(n, Some(entity), view) > 0;
-        let lost = before.difference(&found).find(|&&n| shows(n));
+        let found = self.parts_in(rows, Some(entity))?;
+        let lost = before.difference(&found).find(|&&n| {
+            let mut fragments = self.parts[n].fragments.iter();
+            fragments.any(|f| f.entity == entity)
+        });
         if let Some(lost) = lost
             && !self.dedup
         {
             return Err(format!("a read misses {:?}", self.parts[*lost]));
         }
-        let mut contents = self.contents_behind(&found, before).of_channels(view);
+        let mut contents = self.contents_behind(&found, before);
         contents.entities.retain(|e, _| e == entity);
         same("rows of an entity", rows, &stored(&contents, channels))
     }
@@ -229,11 +223,10 @@ impl StreamModel {
         Ok(latest)
     }
 
-    /// Every write to `channels` that was acknowledged before `moment` is in the cut, which has these.
-    pub fn all_before(&self, cut: &BTreeSet<usize>, moment: u64, channels: &[ColumnId]) -> Check {
+    /// Every write that was acknowledged before `moment` is in the cut.
+    pub fn all_before(&self, cut: &BTreeSet<usize>, moment: u64) -> Check {
         for (n, part) in self.parts.iter().enumerate() {
-            let early = part.acked.is_some_and(|at| at < moment);
-            if early && !cut.contains(&n) && self.cells_of(n, None, channels) > 0 {
+            if part.acked.is_some_and(|at| at < moment) && !cut.contains(&n) {
                 return Err(format!("the cut misses {part:?}"));
             }
         }
